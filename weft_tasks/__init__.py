@@ -1,0 +1,1 @@
+"""Durable workflows with exactly one live owner, for Celery applications."""

@@ -1,0 +1,89 @@
+"""What happened, as facts. Domain code emits events; log lines and Celery signals are made from them elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weft_tasks.model import TurnMessage
+from weft_tasks.results import PassResult
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimLost:
+    """A commit was refused: this engine no longer owns the workflow, or this attempt is not its current one (O1)."""
+
+    workflow_id: str
+    run_id: str
+    engine_id: str
+    epoch: int
+    turn: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeDiscarded:
+    """A turn message did not match its row, so no turn began (O10)."""
+
+    message: TurnMessage
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFailed:
+    """A handler raised. `retry_in` is seconds until the next try; None means the workflow has failed."""
+
+    workflow_id: str
+    engine_id: str
+    epoch: int
+    turn: int
+    error: str
+    retry_in: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitUnknown:
+    """The store did not answer a commit; it is being resolved by reading (O8)."""
+
+    workflow_id: str
+    engine_id: str
+    epoch: int
+    turn: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassCompleted:
+    """A pass ended, well or not."""
+
+    result: PassResult[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishFailed:
+    """A message after a commit was not accepted by the broker; the row sends it again (O9)."""
+
+    message: str
+    error: str
+
+
+Event: TypeAlias = ClaimLost | WakeDiscarded | TurnFailed | CommitUnknown | PassCompleted | PublishFailed
+Sink: TypeAlias = Callable[[Event], None]
+
+
+class Events:
+    """Hands every event to every sink. A sink that raises is logged and changes nothing."""
+
+    def __init__(self, *sinks: Sink) -> None:
+        self._sinks = sinks
+
+    def emit(self, event: Event) -> None:
+        for sink in self._sinks:
+            try:
+                sink(event)
+            except Exception:
+                logger.exception("weft.sink.failed: %r raised on %s", sink, type(event).__name__)

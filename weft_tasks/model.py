@@ -1,0 +1,96 @@
+"""What a workflow is to everybody who talks about one: its states, its description, and the message that wakes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+
+class WorkflowStatus(StrEnum):
+    """Running is the only status in which turns run; completed and failed are endings."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SET_ASIDE = "set-aside"
+    """Begun too often without a commit (O11): kept out of the way, with its reason, until somebody retries it."""
+
+    @property
+    def is_ended(self) -> bool:
+        return self in (WorkflowStatus.COMPLETED, WorkflowStatus.FAILED)
+
+
+class EngineStatus(StrEnum):
+    """Of an engine's row. A draining engine is offered nothing; a stopped one is silent at once (O4, O6)."""
+
+    LIVE = "live"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnMessage:
+    """A hint that a turn is due, checked against the row by whoever receives it (O10).
+
+    `engine_id` is None for a new workflow that any engine may acquire; then `epoch` is the one it was started with.
+    """
+
+    workflow_id: str
+    run_id: str
+    engine_id: str | None
+    epoch: int
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldClaim:
+    """A claim as some reader saw it; every write that uses it names engine and epoch again (O1)."""
+
+    workflow_id: str
+    engine_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What a parked workflow waits for. `deadline` is a time of the database's clock."""
+
+    name: str
+    deadline: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowInfo:
+    """A workflow as its row describes it at one moment."""
+
+    id: str
+    type: str
+    run_id: str
+    status: WorkflowStatus
+    engine_id: str | None
+    epoch: int
+    turn: int
+    is_due: bool
+    waits: tuple[Wait, ...]
+    pending_signals: int
+    state: dict[str, Json]
+    input: Json
+    result: Json
+    error: dict[str, Json] | None
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalReceipt:
+    """The durable answer to a signal: its number within the run, and whether this key had been taken before."""
+
+    workflow_id: str
+    run_id: str
+    number: int
+    is_duplicate: bool = False

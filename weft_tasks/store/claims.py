@@ -1,0 +1,282 @@
+"""Claims: acquire, renew, release and takeover, each a compare-and-swap on (engine, epoch).
+
+Rules: O3 (expiry follows the holder's heartbeat), O4 (takeover), O5 (acquire never steals), O6 (release keeps the
+epoch). `weft_workflows` is locked and changed first, then `weft_claims`; engine rows are locked before both, in the
+order of their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    not_,
+    null,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+
+from weft_tasks.errors import StoreUnavailable
+from weft_tasks.model import HeldClaim
+from weft_tasks.results import Answer
+from weft_tasks.settings import Settings
+from weft_tasks.store.clock import StoreClock, milliseconds
+from weft_tasks.store.database import Database
+from weft_tasks.store.history import record
+from weft_tasks.store.liveness import Liveness
+from weft_tasks.store.tables import claims, engines, is_running, workflows
+
+SLICE = 500
+"""Claims that one statement renews; well below SQLite's limit on variables."""
+
+
+class TakeoverAnswer(StrEnum):
+    """What became of one try at an acquire or a takeover."""
+
+    WON = "won"
+    LOST = "lost"
+    """Holder, epoch or run are not what they were: somebody else was first."""
+    NOT_ELIGIBLE = "not-eligible"
+    """Nothing changed hands, and by the conditions of O4 or O5 nothing may."""
+    NO_TARGET = "no-target"
+    """The engine that should have got it takes no work now, or does not know the type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A try at a claim: what the row showed, and under which epoch and at which turn the target now owns it."""
+
+    answer: TakeoverAnswer
+    epoch: int = 0
+    turn: int = 0
+    is_due: bool = False
+
+
+class Claims:
+    """The verbs on claims. Each is one transaction; StoreUnavailable means unknown, where it is not an answer (O8)."""
+
+    def __init__(self, database: Database, clock: StoreClock, settings: Settings) -> None:
+        self._database = database
+        self._clock = clock
+        self._settings = settings
+        self._liveness = Liveness(settings, clock)
+
+    # -- acquire and takeover
+
+    def acquire(self, workflow_id: str, run_id: str, epoch: int, engine_id: str, *, must_be_due: bool = True) -> Grant:
+        """Give a running workflow without a holder to `engine_id`, under the next epoch (O5).
+
+        `must_be_due=False` is for the reclaim pass, which also places a released workflow that is parked.
+        """
+        with self._database.transaction() as connection:
+            return self._grant(
+                connection,
+                workflow_id,
+                run_id,
+                epoch,
+                holder=None,
+                target=engine_id,
+                may=workflows.c.due if must_be_due else literal(True),
+            )
+
+    def take_over(self, workflow_id: str, run_id: str, holder: str, epoch: int, target: str) -> Grant:
+        """Move a running workflow from a silent or deaf holder to `target`, under the next epoch (O4).
+
+        The conditions are all in the statement that writes; what the caller read before only nominated.
+        """
+        with self._database.transaction() as connection:
+            may = or_(self._liveness.is_silent(workflows.c.engine_id), self._liveness.holder_is_deaf())
+            return self._grant(connection, workflow_id, run_id, epoch, holder=holder, target=target, may=may)
+
+    def _grant(
+        self,
+        connection: Connection,
+        workflow_id: str,
+        run_id: str,
+        epoch: int,
+        *,
+        holder: str | None,
+        target: str,
+        may: ColumnElement[bool],
+    ) -> Grant:
+        if not self._lock_target(connection, target, holder):
+            return Grant(answer=TakeoverAnswer.NO_TARGET)
+        is_named = (
+            workflows.c.id == workflow_id,
+            workflows.c.run_id == run_id,
+            workflows.c.engine_id.is_(None) if holder is None else workflows.c.engine_id == holder,
+            workflows.c.epoch == epoch,
+        )
+        moved = connection.execute(
+            update(workflows)
+            .where(
+                *is_named,
+                is_running,
+                self._liveness.knows_type(literal(target), workflows.c.type),
+                may,
+            )
+            .values(
+                engine_id=target,
+                epoch=workflows.c.epoch + 1,
+                attempt_open=False,
+                dispatches=0,
+                unanswered=0,
+                # The one who grants it sends the message next; if that is lost, it is overdue after R.
+                dispatched_witnessed=case((workflows.c.due, self._liveness.witnessed_now()), else_=null()),
+                **({} if holder is None else self._deposed(holder)),
+            )
+            .returning(workflows.c.epoch, workflows.c.turn, workflows.c.due)
+        ).one_or_none()
+        if moved is None:
+            return self._why_not(connection, workflow_id, is_named, target)
+        self._write_claim(connection, workflow_id, target, moved.epoch)
+        if holder is not None:
+            record(connection, self._clock, workflow_id, run_id, "taken-over", target, moved.epoch, {"from": holder})
+        return Grant(answer=TakeoverAnswer.WON, epoch=moved.epoch, turn=moved.turn, is_due=moved.due)
+
+    def _deposed(self, holder: str) -> dict[str, object]:
+        return {"deposed_engine_id": holder, "deposed_witnessed": self._liveness.witnessed_now()}
+
+    def _lock_target(self, connection: Connection, target: str, holder: str | None) -> bool:
+        """Lock the target's row, and the holder's, against heartbeats and drains until this transaction ends (O4)."""
+        wanted = [engine_id for engine_id in (target, holder) if engine_id is not None]
+        takes_work = self._liveness.can_take_work(engines)
+        rows = connection.execute(
+            select(engines.c.id, takes_work.label("takes_work"))
+            .where(engines.c.id.in_(wanted))
+            .order_by(engines.c.id)
+            .with_for_update(read=True, of=engines)
+        ).all()
+        return any(row.takes_work for row in rows if row.id == target)
+
+    def _why_not(
+        self, connection: Connection, workflow_id: str, is_named: Sequence[ColumnElement[bool]], target: str
+    ) -> Grant:
+        row = connection.execute(
+            select(self._liveness.knows_type(literal(target), workflows.c.type).label("knows_type")).where(*is_named)
+        ).one_or_none()
+        if row is None:
+            return Grant(answer=TakeoverAnswer.LOST)
+        return Grant(answer=TakeoverAnswer.NOT_ELIGIBLE if row.knows_type else TakeoverAnswer.NO_TARGET)
+
+    def _write_claim(self, connection: Connection, workflow_id: str, engine_id: str, epoch: int) -> None:
+        values = {
+            "engine_id": engine_id,
+            "epoch": epoch,
+            "claimed_at": self._clock.now(),
+            "expires_at": func.coalesce(self._expiry(literal(engine_id)), self._clock.now()),
+        }
+        changed = connection.execute(update(claims).where(claims.c.workflow_id == workflow_id).values(values))
+        if not changed.rowcount:
+            connection.execute(insert(claims).values(workflow_id=workflow_id, **values))
+
+    def _expiry(self, engine_id: ColumnElement[str]) -> ColumnElement[int]:
+        """O3: the holder's last heartbeat + T, whoever writes it."""
+        ttl = literal(milliseconds(self._settings.claim_ttl), BigInteger)
+        return select(engines.c.heartbeat_at + ttl).where(engines.c.id == engine_id).scalar_subquery()
+
+    # -- renew
+
+    def list_held(self) -> tuple[HeldClaim, ...]:
+        """Every claim there is, whoever holds it."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch))
+            return tuple(HeldClaim(workflow_id=row[0], engine_id=row[1], epoch=row[2]) for row in rows)
+
+    def renew(self, claim: HeldClaim) -> Answer:
+        """Set the claim's expiry to its holder's last heartbeat + T. There is no expiry test: late is fine (O3)."""
+        try:
+            return self.renew_all((claim,))[0]
+        except StoreUnavailable:
+            return Answer.UNKNOWN
+
+    def renew_all(self, wanted: Sequence[HeldClaim]) -> tuple[Answer, ...]:
+        """Renew many claims in few statements, one answer each, in order; each claim keeps its own condition.
+
+        Raises StoreUnavailable if any statement was not answered; then every answer of the call is unknown.
+        """
+        won: set[str] = set()
+        for start in range(0, len(wanted), SLICE):
+            won |= self._renew_slice(wanted[start : start + SLICE])
+        return tuple(Answer.WON if claim.workflow_id in won else Answer.LOST for claim in wanted)
+
+    def _renew_slice(self, wanted: Sequence[HeldClaim]) -> set[str]:
+        named = [(claim.workflow_id, claim.engine_id, claim.epoch) for claim in wanted]
+        with self._database.transaction() as connection:
+            renewed = connection.execute(
+                update(claims)
+                .where(tuple_(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch).in_(named))
+                .values(expires_at=func.coalesce(self._expiry(claims.c.engine_id), claims.c.expires_at))
+                .returning(claims.c.workflow_id)
+            )
+            return set(renewed.scalars())
+
+    # -- release
+
+    def release(self, claim: HeldClaim) -> Answer:
+        """Delete the holder, keep the epoch (O6). LOST while an attempt is open: its end comes first."""
+        try:
+            with self._database.transaction() as connection:
+                released = self._release(
+                    connection,
+                    workflows.c.id == claim.workflow_id,
+                    workflows.c.engine_id == claim.engine_id,
+                    workflows.c.epoch == claim.epoch,
+                    not_(workflows.c.attempt_open),
+                )
+        except StoreUnavailable:
+            return Answer.UNKNOWN
+        return Answer.WON if released else Answer.LOST
+
+    def release_idle(self, engine_id: str) -> int:
+        """Release everything the engine holds but does not run at this moment; returns how many (O6)."""
+        with self._database.transaction() as connection:
+            return self._release(connection, workflows.c.engine_id == engine_id, not_(workflows.c.attempt_open))
+
+    def release_all(self, engine_id: str) -> int:
+        """Release everything the engine holds. A turn that is still open was aborted by the stop and does not count
+        towards the limit of begun turns (O6, O11)."""
+        with self._database.transaction() as connection:
+            return self._release(connection, workflows.c.engine_id == engine_id)
+
+    def _release(self, connection: Connection, *which: ColumnElement[bool]) -> int:
+        released = connection.execute(
+            update(workflows)
+            .where(*which)
+            .values(
+                engine_id=None,
+                dispatched_witnessed=None,
+                dispatches=0,
+                unanswered=0,
+                attempt_open=False,
+                begun=case((workflows.c.attempt_open, workflows.c.begun - 1), else_=workflows.c.begun),
+            )
+            .returning(workflows.c.id)
+        )
+        ids = list(released.scalars())
+        self.drop(connection, ids)
+        return len(ids)
+
+    def drop(self, connection: Connection, workflow_ids: Iterable[str]) -> None:
+        """Delete the claim rows of workflows whose holder was deleted earlier in the same transaction."""
+        ids = sorted(workflow_ids)
+        for start in range(0, len(ids), SLICE):
+            connection.execute(
+                delete(claims).where(
+                    claims.c.workflow_id.in_(ids[start : start + SLICE]),
+                    not_(exists().where(workflows.c.id == claims.c.workflow_id, workflows.c.engine_id.is_not(None))),
+                )
+            )

@@ -1,0 +1,188 @@
+"""Connections and transactions: one SQLAlchemy engine per process, built after the fork, and one place that translates
+the drivers' errors.
+
+A statement that fails for any other reason than its own data is StoreUnavailable: unknown, never refused (O8).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from sqlalchemy import URL, Connection, Engine, NullPool, QueuePool, Row, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from weft_tasks.errors import SettingsError, StoreUnavailable
+from weft_tasks.store.clock import milliseconds
+
+AnyRow: TypeAlias = Row[*tuple[Any, ...]]
+SUPPORTED = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a process may cost the database, and how long it may wait for it."""
+
+    statement_timeout: timedelta = timedelta(seconds=2)
+    connect_timeout: timedelta = timedelta(seconds=2)
+    lock_wait: timedelta = timedelta(seconds=5)
+    """SQLite only: how long a writer waits for the other one before it gives up."""
+    pool_size: int = 20
+    """0 keeps no connection open between transactions."""
+
+
+class Database:
+    """Transactions on one URL. Safe to build before a fork: each process opens connections of its own."""
+
+    def __init__(self, url: str, limits: Limits | None = None) -> None:
+        self._url = _checked_url(url)
+        self._limits = limits or Limits()
+        self._engine: Engine | None = None
+        self._pid: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Database({self._url.render_as_string(hide_password=True)!r})"
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self._url.get_backend_name() == "sqlite"
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password."""
+        return self._url.render_as_string(hide_password=True)
+
+    @property
+    def engine(self) -> Engine:
+        """This process's SQLAlchemy engine. One inherited over a fork is dropped without touching its connections."""
+        if self._engine is None or self._pid != os.getpid():
+            if self._engine is not None:
+                self._engine.dispose(close=False)
+            self._engine, self._pid = _build_engine(self._url, self._limits), os.getpid()
+        return self._engine
+
+    @contextmanager
+    def transaction(self, connection: Connection | None = None) -> Iterator[Connection]:
+        """One write transaction: commits at the end, rolls back on any error.
+
+        With the caller's `connection` the statements join the caller's transaction, which alone decides.
+        """
+        with _translated():
+            if connection is not None:
+                yield connection
+            else:
+                with self.engine.begin() as own:
+                    yield own
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One transaction that only reads: on SQLite it waits for no writer."""
+        with _translated(), self.engine.connect() as connection:
+            yield connection.execution_options(weft_reading=True)
+
+    def dispose(self) -> None:
+        """Close this process's idle connections."""
+        if self._engine is not None and self._pid == os.getpid():
+            self._engine.dispose()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (IntegrityError, DataError):
+        raise
+    except DBAPIError as error:
+        raise StoreUnavailable(_one_line(error.orig)) from error
+    except PoolTimeout as error:
+        raise StoreUnavailable(_one_line(error)) from error
+    except SQLAlchemyError as error:
+        raise StoreUnavailable(_one_line(error)) from error
+
+
+def _one_line(error: BaseException | None) -> str:
+    text = " ".join(str(error).split())
+    return f"the store did not answer: {text[:300] or type(error).__name__}"
+
+
+def _checked_url(text: str) -> URL:
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise SettingsError(
+            "weft_database_url is not a database URL; it looks like sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME"
+        ) from None
+    backend = url.get_backend_name()
+    if backend not in SUPPORTED:
+        raise SettingsError(
+            f"weft_database_url names {backend!r}; supported are sqlite and postgresql (with psycopg 3)"
+        )
+    return url.set(drivername=SUPPORTED[backend])
+
+
+def _build_engine(url: URL, limits: Limits) -> Engine:
+    build = _build_sqlite if url.get_backend_name() == "sqlite" else _build_postgresql
+    pool: dict[str, Any] = {"poolclass": NullPool}
+    if limits.pool_size:
+        pool = {
+            "poolclass": QueuePool,
+            "pool_size": limits.pool_size,
+            "max_overflow": 0,
+            "pool_timeout": limits.lock_wait.total_seconds(),
+            "pool_pre_ping": True,
+        }
+    try:
+        return build(url, limits, pool)
+    except (NoSuchModuleError, ModuleNotFoundError):
+        raise SettingsError(
+            "weft_database_url names postgresql, but psycopg 3 is not installed: pip install 'weft-tasks[postgres]'"
+        ) from None
+
+
+def _build_postgresql(url: URL, limits: Limits, pool: dict[str, Any]) -> Engine:
+    statement = milliseconds(limits.statement_timeout)
+    connect = max(2, round(limits.connect_timeout.total_seconds()))
+    return create_engine(
+        url,
+        isolation_level="READ COMMITTED",
+        connect_args={
+            "connect_timeout": connect,
+            # A server that stops answering, or a network that drops its packets, ends the wait as well.
+            "tcp_user_timeout": statement + 1000 * connect,
+            "keepalives_idle": connect,
+            "keepalives_interval": 1,
+            "keepalives_count": 3,
+            "options": f"-c statement_timeout={statement} -c idle_in_transaction_session_timeout={10 * statement}",
+            "application_name": "weft_tasks",
+        },
+        **pool,
+    )
+
+
+def _build_sqlite(url: URL, limits: Limits, pool: dict[str, Any]) -> Engine:
+    if url.database in (None, "", ":memory:"):
+        raise SettingsError(
+            "weft_database_url must name a file: an in-memory SQLite database lives in one process only"
+        )
+    wait = milliseconds(limits.lock_wait)
+    engine = create_engine(url, connect_args={"timeout": wait / 1000, "check_same_thread": False}, **pool)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: Any) -> None:
+        # SQLAlchemy's own BEGIN would come late and be deferred: a transaction that reads before it writes could then
+        # fail with "database is locked" at once instead of waiting.
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        reading = connection.get_execution_options().get("weft_reading", False)
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    return engine

@@ -1,0 +1,83 @@
+"""The history of ownership: who got a workflow, under which epoch, and whose commit was refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from weft_tasks.store.clock import StoreClock, moment_of
+from weft_tasks.store.database import Database
+from weft_tasks.store.tables import history
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One change of ownership, at a time of the database's clock."""
+
+    at: datetime
+    workflow_id: str
+    run_id: str
+    event: str
+    engine_id: str | None
+    epoch: int
+    detail: dict[str, Any]
+
+
+def record(
+    connection: Connection,
+    clock: StoreClock,
+    workflow_id: str,
+    run_id: str,
+    event: str,
+    engine_id: str | None,
+    epoch: int,
+    detail: Mapping[str, Any],
+) -> None:
+    """Add an entry within the caller's transaction, so that it stands if and only if the change does."""
+    connection.execute(
+        insert(history).values(
+            at=clock.now(),
+            workflow_id=workflow_id,
+            run_id=run_id,
+            event=event,
+            engine_id=engine_id,
+            epoch=epoch,
+            detail=json.dumps(dict(detail), sort_keys=True),
+        )
+    )
+
+
+class History:
+    """Reading the history."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def list(
+        self, *, workflow_id: str | None = None, event: str | None = None, limit: int = 1000
+    ) -> tuple[HistoryEntry, ...]:
+        """The newest `limit` entries, oldest first. Raises StoreUnavailable."""
+        query = select(history).order_by(history.c.id.desc()).limit(limit)
+        if workflow_id is not None:
+            query = query.where(history.c.workflow_id == workflow_id)
+        if event is not None:
+            query = query.where(history.c.event == event)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        return tuple(
+            HistoryEntry(
+                at=moment_of(row.at),
+                workflow_id=row.workflow_id,
+                run_id=row.run_id,
+                event=row.event,
+                engine_id=row.engine_id,
+                epoch=row.epoch,
+                detail=json.loads(row.detail),
+            )
+            for row in reversed(rows)
+        )

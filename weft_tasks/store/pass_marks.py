@@ -1,0 +1,92 @@
+"""When each pass last ran, in the store: what tells a stale tick (O2), a health check, and who asked for a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import or_, select, update
+
+from weft_tasks.settings import Settings
+from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
+from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.payloads import decode
+from weft_tasks.store.tables import passes
+
+RUN_ONCE = "run-once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassMark:
+    """What the store knows of the latest pass of a kind. Ages are measured by the database's clock."""
+
+    kind: str
+    began_at: datetime | None
+    finished_at: datetime | None
+    began_ago_ms: int | None
+    skipped: int
+    requested: int
+    token: str | None
+    result: dict[str, Any] | None
+
+
+class PassMarks:
+    """The verbs on pass marks. StoreUnavailable means unknown."""
+
+    def __init__(self, database: Database, clock: StoreClock, settings: Settings) -> None:
+        self._database = database
+        self._clock = clock
+        self._fresh_ms = milliseconds(settings.renew_interval) // 2
+
+    def begin(self, kind: str, token: str, *, even_if_recent: bool = False) -> bool:
+        """Mark the pass as begun now by `token`. False, and a counted skip, if it began less than R/2 ago.
+
+        A mark from the future counts as old: the database's clock was set back.
+        """
+        now = self._clock.now()
+        is_stale = or_(passes.c.began_at.is_(None), passes.c.began_at <= now - self._fresh_ms, passes.c.began_at > now)
+        begins = update(passes).where(passes.c.kind == kind).values(began_at=now, token=token)
+        with self._database.transaction() as connection:
+            return bool(connection.execute(begins if even_if_recent else begins.where(is_stale)).rowcount)
+
+    def finish(self, kind: str, token: str, result_json: str) -> None:
+        """Keep the result of the pass that `token` began, unless a later one has begun since."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                update(passes)
+                .where(passes.c.kind == kind, passes.c.token == token)
+                .values(finished_at=self._clock.now(), result=result_json)
+            )
+
+    def count_skip(self, kind: str) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(update(passes).where(passes.c.kind == kind).values(skipped=passes.c.skipped + 1))
+
+    def request(self, kind: str) -> None:
+        """Ask for a pass at once: whoever runs one now runs another right after it."""
+        with self._database.transaction() as connection:
+            connection.execute(update(passes).where(passes.c.kind == kind).values(requested=passes.c.requested + 1))
+
+    def read(self, kind: str) -> PassMark:
+        return self.read_all()[kind]
+
+    def read_all(self) -> Mapping[str, PassMark]:
+        """The marks of every kind of pass."""
+        age = (self._clock.now() - passes.c.began_at).label("age")
+        with self._database.reading() as connection:
+            return {row.kind: _mark(row) for row in connection.execute(select(passes, age))}
+
+
+def _mark(row: AnyRow) -> PassMark:
+    return PassMark(
+        kind=row.kind,
+        began_at=None if row.began_at is None else moment_of(row.began_at),
+        finished_at=None if row.finished_at is None else moment_of(row.finished_at),
+        began_ago_ms=row.age,
+        skipped=row.skipped,
+        requested=row.requested,
+        token=row.token,
+        result=decode(row.result),
+    )

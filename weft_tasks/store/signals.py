@@ -1,0 +1,216 @@
+"""Signals: durable, ordered per workflow and name, consumed once, deduplicated by an optional key.
+
+A signal belongs to a run. Its number is drawn from the run's inbox under the workflow row's lock, so no order can be
+seen that a later commit changes; consumption marks rows (see turns), it is no cursor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, and_, case, insert, not_, null, select, update
+
+from weft_tasks.errors import SignalKeyConflict, WorkflowEnded, WorkflowNotFound
+from weft_tasks.model import SignalReceipt, TurnMessage, WorkflowStatus
+from weft_tasks.results import Answer
+from weft_tasks.settings import Settings
+from weft_tasks.store.clock import StoreClock
+from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.liveness import Liveness
+from weft_tasks.store.tables import is_running, signals, workflows
+from weft_tasks.store.turns import waits_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentSignal:
+    """The receipt, and the message that wakes the owner if the signal made the workflow due."""
+
+    receipt: SignalReceipt
+    message: TurnMessage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyWait:
+    """A wait of a parked workflow, as a poll's list found it."""
+
+    workflow_id: str
+    run_id: str
+    turn: int
+    name: str
+    deadline_passed: bool = False
+
+
+class Signals:
+    """The verbs on signals. StoreUnavailable means unknown: send again under the same key (O8)."""
+
+    def __init__(self, database: Database, clock: StoreClock, settings: Settings) -> None:
+        self._database = database
+        self._clock = clock
+        self._liveness = Liveness(settings, clock)
+
+    def send(
+        self, workflow_id: str, name: str, payload: str, *, key: str | None, connection: Connection | None = None
+    ) -> SentSignal:
+        """Store the signal in the workflow's current run, and make the workflow due if it waits for the name.
+
+        One transaction, or the caller's. Raises WorkflowNotFound, WorkflowEnded, or SignalKeyConflict when the key was
+        used for another name or payload; the same signal sent again gets the first receipt.
+        """
+        with self._database.transaction(connection) as own:
+            row = own.execute(select(workflows).where(workflows.c.id == workflow_id).with_for_update()).one_or_none()
+            if row is None:
+                raise WorkflowNotFound(workflow_id)
+            earlier = self._earlier(own, row, name, payload, key)
+            if earlier is not None:
+                return SentSignal(receipt=earlier, message=None)
+            if WorkflowStatus(row.status).is_ended:
+                raise WorkflowEnded(workflow_id, row.status)
+            number = row.inbox + 1
+            own.execute(
+                insert(signals).values(
+                    run_id=row.run_id,
+                    number=number,
+                    workflow_id=workflow_id,
+                    name=name,
+                    payload=payload,
+                    key=key,
+                    sent_at=self._clock.now(),
+                )
+            )
+            message = self._arrived(own, row, number, is_awaited=_awaits(row, name))
+        return SentSignal(
+            receipt=SignalReceipt(workflow_id=workflow_id, run_id=row.run_id, number=number), message=message
+        )
+
+    def _earlier(
+        self, connection: Connection, row: AnyRow, name: str, payload: str, key: str | None
+    ) -> SignalReceipt | None:
+        if key is None:
+            return None
+        found = connection.execute(
+            select(signals.c.number, signals.c.name, signals.c.payload).where(
+                signals.c.run_id == row.run_id, signals.c.key == key
+            )
+        ).one_or_none()
+        if found is None:
+            return None
+        if (found.name, found.payload) != (name, payload):
+            raise SignalKeyConflict(row.id, key)
+        return SignalReceipt(workflow_id=row.id, run_id=row.run_id, number=found.number, is_duplicate=True)
+
+    def _arrived(self, connection: Connection, row: AnyRow, number: int, *, is_awaited: bool) -> TurnMessage | None:
+        """Count the arrival; wake a parked workflow that waits for it. An open turn's commit sees the count (O9)."""
+        wakes = is_awaited and not row.due and not row.attempt_open
+        sends = wakes and row.engine_id is not None and row.status == WorkflowStatus.RUNNING
+        connection.execute(
+            update(workflows)
+            .where(workflows.c.id == row.id)
+            .values(
+                inbox=number,
+                **({"due": True} if wakes else {}),
+                **({"dispatched_witnessed": self._liveness.witnessed_now()} if sends else {}),
+            )
+        )
+        return _wake_message(row) if sends else None
+
+    # -- the poll
+
+    def list_waiting(self) -> tuple[ReadyWait, ...]:
+        """Every wait of every parked workflow. The cost follows their number; the poll uses `list_ready`."""
+        passed = (workflows.c.next_deadline_at <= self._clock.now()).label("deadline_passed")
+        with self._database.reading() as connection:
+            rows = connection.execute(_parked_workflows().add_columns(passed)).all()
+        return tuple(
+            _ready(row, wait.name, deadline_passed=bool(row.deadline_passed))
+            for row in rows
+            for wait in waits_of(row.waits, row.waiting_since_at)
+        )
+
+    def list_ready(self) -> tuple[ReadyWait, ...]:
+        """The parked workflows whose awaited signal is buffered or whose deadline has passed, each named once.
+
+        The cost follows the signals that are pending and the deadlines that have passed, not the number parked.
+        """
+        arrived = (
+            _parked_workflows()
+            .add_columns(signals.c.name.label("signal_name"))
+            .join(signals, and_(signals.c.workflow_id == workflows.c.id, signals.c.run_id == workflows.c.run_id))
+            .where(signals.c.consumed_turn.is_(None))
+            .distinct()
+        )
+        expired = _parked_workflows().where(workflows.c.next_deadline_at <= self._clock.now())
+        ready: dict[str, ReadyWait] = {}
+        with self._database.reading() as connection:
+            for row in connection.execute(arrived):
+                if _awaits(row, row.signal_name):
+                    ready.setdefault(row.id, _ready(row, row.signal_name))
+            for row in connection.execute(expired):
+                ready.setdefault(row.id, _ready(row, _first_expired(row), deadline_passed=True))
+        return tuple(ready.values())
+
+    def has_buffered(self, wait: ReadyWait) -> bool:
+        """Whether a signal of the wait's name is there to be consumed."""
+        buffered = select(signals.c.number).where(
+            signals.c.run_id == wait.run_id, signals.c.consumed_turn.is_(None), signals.c.name == wait.name
+        )
+        with self._database.reading() as connection:
+            return connection.execute(buffered.limit(1)).one_or_none() is not None
+
+    def wake(self, wait: ReadyWait) -> tuple[Answer, TurnMessage | None]:
+        """Make the workflow due, if it is still parked at the same turn; consumes nothing. LOST: it has moved on."""
+        holds = workflows.c.engine_id.is_not(None)
+        with self._database.transaction() as connection:
+            row = connection.execute(
+                update(workflows)
+                .where(
+                    workflows.c.id == wait.workflow_id,
+                    workflows.c.run_id == wait.run_id,
+                    workflows.c.turn == wait.turn,
+                    *_IS_PARKED,
+                )
+                .values(
+                    due=True,
+                    inbox=workflows.c.inbox + 1,
+                    dispatched_witnessed=case((holds, self._liveness.witnessed_now()), else_=null()),
+                )
+                .returning(workflows)
+            ).one_or_none()
+        if row is None:
+            return Answer.LOST, None
+        return Answer.WON, _wake_message(row) if row.engine_id is not None else None
+
+
+_IS_PARKED = (
+    is_running,
+    not_(workflows.c.due),
+    not_(workflows.c.attempt_open),
+)
+
+
+def _parked_workflows() -> Any:
+    return select(
+        workflows.c.id,
+        workflows.c.run_id,
+        workflows.c.turn,
+        workflows.c.waits,
+        workflows.c.waiting_since_at,
+        workflows.c.next_deadline_at,
+    ).where(*_IS_PARKED)
+
+
+def _awaits(row: AnyRow, name: str) -> bool:
+    return any(wait.name == name for wait in waits_of(row.waits, row.waiting_since_at))
+
+
+def _first_expired(row: AnyRow) -> str:
+    deadlines = [(wait.deadline, wait.name) for wait in waits_of(row.waits, row.waiting_since_at) if wait.deadline]
+    return min(deadlines)[1] if deadlines else ""
+
+
+def _ready(row: AnyRow, name: str, *, deadline_passed: bool = False) -> ReadyWait:
+    return ReadyWait(workflow_id=row.id, run_id=row.run_id, turn=row.turn, name=name, deadline_passed=deadline_passed)
+
+
+def _wake_message(row: AnyRow) -> TurnMessage:
+    return TurnMessage(workflow_id=row.id, run_id=row.run_id, engine_id=row.engine_id, epoch=row.epoch, turn=row.turn)

@@ -1,0 +1,205 @@
+"""The tables. Columns named `…_at` are milliseconds of the database's clock; `…_witnessed` of the witnessed clock.
+
+`weft_workflows` carries the fence: engine, epoch, turn and attempt stand in one row, so one conditional statement
+decides (O1). `weft_claims` is the lease record beside it, written in the same transactions; it is a narrow table of its
+own because renewal rewrites all of it every interval.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text, and_, literal_column
+
+metadata = MetaData()
+
+Id = String(255)
+
+store = Table(
+    "weft_store",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    # Names this store in lock keys, so that two deployments on one Redis never share a lock.
+    Column("store_id", String(32), nullable=False),
+    # The highest epoch ever purged: new rows start here, so an id used again never sees an old epoch (O7).
+    Column("epoch_floor", BigInteger, nullable=False),
+)
+
+clock = Table(
+    "weft_clock",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("witnessed", BigInteger, nullable=False),
+    Column("advanced_at", BigInteger, nullable=False),
+)
+
+engines = Table(
+    "weft_engines",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("node", Id, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("host", Id, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("heartbeat_at", BigInteger, nullable=False),
+    Column("heartbeat_witnessed", BigInteger, nullable=False),
+    # Counts heartbeats: an attempt begun at beat n is judged by beats n + 1 and n + 2 (O9).
+    Column("beat", BigInteger, nullable=False),
+    Column("free_slots", Integer, nullable=False),
+    # JSON lists of the Celery task ids of the turns that the latest heartbeat, and the one before it, named.
+    Column("in_hand", Text, nullable=False),
+    Column("in_hand_before", Text, nullable=False),
+    Column("deaf", Boolean(create_constraint=False), nullable=False),
+)
+# One live engine per node name (O12). A draining one may overlap with its successor.
+Index(
+    "uq_weft_engines_live_node",
+    engines.c.node,
+    unique=True,
+    postgresql_where=engines.c.status == "live",
+    sqlite_where=engines.c.status == "live",
+)
+
+engine_types = Table(
+    "weft_engine_types",
+    metadata,
+    Column("engine_id", Id, primary_key=True),
+    Column("type", Id, primary_key=True),
+)
+
+workflows = Table(
+    "weft_workflows",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("type", Id, nullable=False),
+    Column("run_id", String(32), nullable=False),
+    Column("status", String(16), nullable=False),
+    # -- the fence
+    Column("engine_id", Id),
+    Column("epoch", BigInteger, nullable=False),
+    Column("turn", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    # -- due and its messages
+    Column("due", Boolean(create_constraint=False), nullable=False),
+    Column("not_before_at", BigInteger),
+    Column("dispatched_witnessed", BigInteger),
+    # Dispatches since the last begin: all of them (for backing off), and those that count towards deafness (O12).
+    Column("dispatches", Integer, nullable=False),
+    Column("unanswered", Integer, nullable=False),
+    # -- the open attempt, and what the turn was given at its first begin
+    Column("attempt_open", Boolean(create_constraint=False), nullable=False),
+    Column("attempt_task", String(255)),
+    Column("attempt_beat", BigInteger),
+    Column("begun", Integer, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("turn_inbox", BigInteger),
+    Column("turn_began_at", BigInteger),
+    # -- what it waits for
+    # Counts everything ever addressed to this run; a signal's number is the count at its arrival.
+    Column("inbox", BigInteger, nullable=False),
+    Column("waits", Text, nullable=False),
+    Column("waiting_since_at", BigInteger),
+    Column("next_deadline_at", BigInteger),
+    # -- the last takeover, for the cooldown of O11
+    Column("deposed_engine_id", Id),
+    Column("deposed_witnessed", BigInteger),
+    # -- the user's
+    Column("input", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("result", Text),
+    Column("error", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+)
+# A constant in the statement's text, not a parameter: only then does either planner use the partial index below.
+is_running = workflows.c.status == literal_column("'running'")
+_is_unowned = and_(workflows.c.engine_id.is_(None), is_running)
+_has_deadline = workflows.c.next_deadline_at.is_not(None)
+Index("ix_weft_workflows_due", workflows.c.id, postgresql_where=workflows.c.due, sqlite_where=workflows.c.due)
+Index("ix_weft_workflows_unowned", workflows.c.id, postgresql_where=_is_unowned, sqlite_where=_is_unowned)
+Index(
+    "ix_weft_workflows_deadline",
+    workflows.c.next_deadline_at,
+    postgresql_where=_has_deadline,
+    sqlite_where=_has_deadline,
+)
+Index("ix_weft_workflows_status", workflows.c.status, workflows.c.type, workflows.c.created_at)
+
+claims = Table(
+    "weft_claims",
+    metadata,
+    Column("workflow_id", Id, primary_key=True),
+    Column("engine_id", Id, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("claimed_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    # Half of each page stays free and no index covers expires_at: then a set-based renewal rewrites rows in place.
+    postgresql_with={"fillfactor": 50},
+)
+Index("ix_weft_claims_engine", claims.c.engine_id)
+
+signals = Table(
+    "weft_signals",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("workflow_id", Id, nullable=False),
+    Column("name", Id, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("key", Id),
+    Column("sent_at", BigInteger, nullable=False),
+    # The turn whose commit consumed it: a mark on the row, never a cursor.
+    Column("consumed_turn", BigInteger),
+)
+_is_pending = signals.c.consumed_turn.is_(None)
+Index(
+    "ix_weft_signals_pending",
+    signals.c.run_id,
+    signals.c.number,
+    postgresql_where=_is_pending,
+    sqlite_where=_is_pending,
+)
+Index("uq_weft_signals_key", signals.c.run_id, signals.c.key, unique=True)
+
+turns = Table(
+    "weft_turns",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("turn", BigInteger, primary_key=True, autoincrement=False),
+    Column("workflow_id", Id, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("engine_id", Id, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("began_at", BigInteger, nullable=False),
+    Column("committed_at", BigInteger, nullable=False),
+    Column("outcome", String(16), nullable=False),
+)
+
+history = Table(
+    "weft_history",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("at", BigInteger, nullable=False),
+    Column("workflow_id", Id, nullable=False),
+    Column("run_id", String(32), nullable=False),
+    Column("event", String(32), nullable=False),
+    Column("engine_id", Id),
+    Column("epoch", BigInteger, nullable=False),
+    Column("detail", Text, nullable=False),
+)
+Index("ix_weft_history_workflow", history.c.workflow_id, history.c.id)
+Index("ix_weft_history_at", history.c.at)
+
+passes = Table(
+    "weft_passes",
+    metadata,
+    Column("kind", String(16), primary_key=True),
+    Column("began_at", BigInteger),
+    Column("finished_at", BigInteger),
+    # Raised by whoever wants a pass at once (O6): the pass that runs now is followed by another.
+    Column("requested", BigInteger, nullable=False),
+    Column("skipped", BigInteger, nullable=False),
+    # Of the latest pass: who ran it (its lock token) and what came of it, as JSON.
+    Column("token", String(255)),
+    Column("result", Text),
+)

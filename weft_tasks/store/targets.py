@@ -1,0 +1,167 @@
+"""The passes' targets on this store: renewal, reclaim and signal poll, with the dispatch that follows a move."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from weft_tasks.model import HeldClaim, TurnMessage
+from weft_tasks.results import Answer, ReclaimStatus, TakeoverAttempt
+from weft_tasks.store.claims import Claims, Grant, TakeoverAnswer
+from weft_tasks.store.engines import Engines
+from weft_tasks.store.signals import ReadyWait, Signals
+from weft_tasks.store.workflows import CandidateKind, EngineLoad, ReclaimCandidate, Workflows
+
+SendTurn = Callable[[TurnMessage], bool]
+
+
+class StoreRenewal:
+    """Renews every claim in the store, whoever holds it, slice by slice (O3)."""
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+
+    def list_held_workflow_ids(self) -> Sequence[HeldClaim]:
+        return self._claims.list_held()
+
+    def renew_workflow_claim(self, claim: HeldClaim) -> Answer:
+        return self._claims.renew(claim)
+
+    def renew_workflow_claims(self, claims: Sequence[HeldClaim]) -> Sequence[Answer]:
+        return self._claims.renew_all(claims)
+
+
+class StoreReclaim:
+    """Moves, places or dispatches again what the reclaim list nominates. Made anew for each pass: it counts loads."""
+
+    def __init__(
+        self, *, workflows: Workflows, claims: Claims, engines: Engines, send_turn: SendTurn, rng: random.Random
+    ) -> None:
+        self._workflows = workflows
+        self._claims = claims
+        self._engines = engines
+        self._send_turn = send_turn
+        self._rng = rng
+        self._placement = Placement((), rng)
+
+    def list_reclaim_candidate_workflow_ids(self) -> Sequence[ReclaimCandidate]:
+        """In random order, so that candidates which always fail never keep the others waiting."""
+        candidates = list(self._workflows.list_reclaim_candidates())
+        self._rng.shuffle(candidates)
+        if any(candidate.kind is not CandidateKind.OVERDUE for candidate in candidates):
+            self._placement = Placement(self._workflows.list_engines_taking_work(), self._rng)
+        return candidates
+
+    def attempt_workflow_claim_takeover(self, candidate: ReclaimCandidate) -> TakeoverAttempt:
+        if candidate.kind is CandidateKind.OVERDUE:
+            return self._dispatch_again(candidate)
+        target = self._placement.choose(candidate)
+        if target is None:
+            return TakeoverAttempt(
+                status=ReclaimStatus.NOT_ELIGIBLE, reason=f"no other engine takes {candidate.type!r} now"
+            )
+        try:
+            grant = self._grant(candidate, target)
+        except BaseException:
+            self._placement.give_back(target)
+            raise
+        if grant.answer is TakeoverAnswer.WON:
+            self._follow_up(candidate, target, grant)
+        elif grant.answer is TakeoverAnswer.NO_TARGET:
+            self._placement.drop(target, candidate.type)
+        else:
+            self._placement.give_back(target)
+        return _ATTEMPTS[grant.answer]
+
+    def _grant(self, candidate: ReclaimCandidate, target: str) -> Grant:
+        if candidate.engine_id is None:
+            return self._claims.acquire(
+                candidate.workflow_id, candidate.run_id, candidate.epoch, target, must_be_due=False
+            )
+        return self._claims.take_over(
+            candidate.workflow_id, candidate.run_id, candidate.engine_id, candidate.epoch, target
+        )
+
+    def _follow_up(self, candidate: ReclaimCandidate, target: str, grant: Grant) -> None:
+        if candidate.kind is CandidateKind.DEAF_HOLDER and candidate.engine_id is not None:
+            self._engines.mark_deaf(candidate.engine_id)
+        if grant.is_due:
+            # A parked workflow that moves stays parked: it gets no turn (O9).
+            self._send_turn(replace(candidate.message, engine_id=target, epoch=grant.epoch, turn=grant.turn))
+
+    def _dispatch_again(self, candidate: ReclaimCandidate) -> TakeoverAttempt:
+        if not self._send_turn(candidate.message):
+            return TakeoverAttempt(status=ReclaimStatus.ERROR, reason="the broker did not take the message")
+        self._workflows.note_dispatch(candidate.message)
+        return TakeoverAttempt(status=ReclaimStatus.REDISPATCHED)
+
+
+_ATTEMPTS = {
+    TakeoverAnswer.WON: TakeoverAttempt(status=ReclaimStatus.RECLAIMED),
+    TakeoverAnswer.LOST: TakeoverAttempt(status=ReclaimStatus.LOST_RACE),
+    TakeoverAnswer.NOT_ELIGIBLE: TakeoverAttempt(status=ReclaimStatus.NOT_ELIGIBLE, reason="its holder is alive again"),
+    TakeoverAnswer.NO_TARGET: TakeoverAttempt(status=ReclaimStatus.LOST_RACE, reason="its target was lost", retry=True),
+}
+
+
+class Placement:
+    """Who gets what: the least loaded engine that knows the type, loads counted as they are given out (O4).
+
+    An engine that lost the workflow within the cooldown comes last (O11), ties are broken by chance.
+    """
+
+    def __init__(self, engines: Sequence[EngineLoad], rng: random.Random) -> None:
+        self._loads = {engine.engine_id: engine.claims for engine in engines}
+        self._types = {engine.engine_id: set(engine.types) for engine in engines}
+        self._rng = rng
+        self._lock = threading.Lock()
+
+    def choose(self, candidate: ReclaimCandidate) -> str | None:
+        """The engine to try, with one more claim counted on it; None if no other engine knows the type."""
+        with self._lock:
+            able = [
+                engine_id
+                for engine_id, types in self._types.items()
+                if candidate.type in types and engine_id != candidate.engine_id
+            ]
+            if not able:
+                return None
+            target = min(able, key=lambda e: (e == candidate.deposed_engine_id, self._loads[e], self._rng.random()))
+            self._loads[target] += 1
+            return target
+
+    def give_back(self, engine_id: str) -> None:
+        """The claim did not go there after all."""
+        with self._lock:
+            self._loads[engine_id] -= 1
+
+    def drop(self, engine_id: str, type_name: str) -> None:
+        """The engine turned out not to take this type now: not offered again in this pass."""
+        with self._lock:
+            self._loads[engine_id] -= 1
+            self._types[engine_id].discard(type_name)
+
+
+class StoreSignalPoll:
+    """Wakes the parked workflows that have something to run for, and tells their owners."""
+
+    def __init__(self, signals: Signals, send_turn: SendTurn) -> None:
+        self._signals = signals
+        self._send_turn = send_turn
+
+    def list_parked_signal_waits(self) -> Sequence[ReadyWait]:
+        return self._signals.list_waiting()
+
+    def list_ready_signal_waits(self) -> Sequence[ReadyWait]:
+        return self._signals.list_ready()
+
+    def has_buffered_signal(self, wait: ReadyWait) -> bool:
+        return self._signals.has_buffered(wait)
+
+    def wake_workflow(self, wait: ReadyWait) -> Answer:
+        answer, message = self._signals.wake(wait)
+        if message is not None:
+            self._send_turn(message)
+        return answer

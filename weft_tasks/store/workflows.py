@@ -1,0 +1,322 @@
+"""Workflows: start one, describe one, list them, and the reclaim pass's work list."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, and_, case, exists, func, insert, literal, not_, or_, select, union_all, update
+from sqlalchemy.exc import IntegrityError
+
+from weft_tasks.errors import WorkflowAlreadyExists, WorkflowNotFound
+from weft_tasks.model import TurnMessage, WorkflowInfo, WorkflowStatus
+from weft_tasks.settings import Settings
+from weft_tasks.store.clock import StoreClock, moment_of
+from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.liveness import Liveness
+from weft_tasks.store.tables import claims, engine_types, engines, is_running, signals, store, workflows
+from weft_tasks.store.turns import waits_of
+
+
+class CandidateKind(StrEnum):
+    """Why the reclaim pass looks at a workflow; the try itself reads everything afresh."""
+
+    UNOWNED = "unowned"
+    SILENT_HOLDER = "silent-holder"
+    DEAF_HOLDER = "deaf-holder"
+    OVERDUE = "overdue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReclaimCandidate:
+    """A workflow nominated for a takeover, an acquire or another dispatch, as the list found it."""
+
+    kind: CandidateKind
+    workflow_id: str
+    run_id: str
+    type: str
+    engine_id: str | None
+    epoch: int
+    turn: int
+    deposed_engine_id: str | None = None
+    """The engine that lost this workflow within the cooldown (O11)."""
+
+    @property
+    def message(self) -> TurnMessage:
+        """The turn message that its holder should have got."""
+        return TurnMessage(
+            workflow_id=self.workflow_id,
+            run_id=self.run_id,
+            engine_id=self.engine_id,
+            epoch=self.epoch,
+            turn=self.turn,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLoad:
+    """An engine that takes work now (O4), with the types it knows and the claims it holds."""
+
+    engine_id: str
+    types: frozenset[str]
+    claims: int
+
+
+class Workflows:
+    """The verbs on workflow rows. StoreUnavailable means unknown."""
+
+    def __init__(self, database: Database, clock: StoreClock, settings: Settings) -> None:
+        self._database = database
+        self._clock = clock
+        self._settings = settings
+        self._liveness = Liveness(settings, clock)
+
+    def start(
+        self, workflow_id: str, type_name: str, input_json: str, connection: Connection | None = None
+    ) -> TurnMessage:
+        """Write a running workflow that is due and has no holder; returns the message that offers it to any engine.
+
+        One transaction, or the caller's. Raises WorkflowAlreadyExists. The epoch starts at the store's floor, which is
+        read under a lock, so that a purge of the same id cannot slip in between (O7).
+        """
+        run_id = uuid.uuid4().hex
+        try:
+            with self._database.transaction(connection) as own:
+                floor = own.execute(
+                    select(store.c.epoch_floor).where(store.c.id == 1).with_for_update(read=True)
+                ).scalar_one()
+                self._insert(own, workflow_id, type_name, run_id, floor, input_json)
+        except IntegrityError:
+            raise WorkflowAlreadyExists(workflow_id, self._status(workflow_id)) from None
+        return TurnMessage(workflow_id=workflow_id, run_id=run_id, engine_id=None, epoch=floor, turn=0)
+
+    def _insert(
+        self, connection: Connection, workflow_id: str, type_name: str, run_id: str, epoch: int, input_json: str
+    ) -> None:
+        now = self._clock.now()
+        connection.execute(
+            insert(workflows).values(
+                id=workflow_id,
+                type=type_name,
+                run_id=run_id,
+                status=WorkflowStatus.RUNNING,
+                epoch=epoch,
+                turn=0,
+                attempt=0,
+                due=True,
+                # O5: its message has one R of witnessed time before the reclaim pass picks it up.
+                dispatched_witnessed=self._liveness.witnessed_now(),
+                dispatches=0,
+                unanswered=0,
+                attempt_open=False,
+                begun=0,
+                tries=0,
+                inbox=0,
+                waits="[]",
+                input=input_json,
+                state="{}",
+                created_at=now,
+                updated_at=now,
+            )
+        )
+
+    def _status(self, workflow_id: str) -> str:
+        with self._database.reading() as connection:
+            status = connection.execute(
+                select(workflows.c.status).where(workflows.c.id == workflow_id)
+            ).scalar_one_or_none()
+        return status or "unknown"
+
+    # -- describe and list
+
+    def describe(self, workflow_id: str) -> WorkflowInfo:
+        """The workflow as its row is now. Raises WorkflowNotFound."""
+        with self._database.reading() as connection:
+            row = connection.execute(_described().where(workflows.c.id == workflow_id)).one_or_none()
+        if row is None:
+            raise WorkflowNotFound(workflow_id)
+        return _info(row)
+
+    def list(
+        self,
+        *,
+        type_name: str | None = None,
+        status: WorkflowStatus | None = None,
+        engine_id: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> tuple[WorkflowInfo, ...]:
+        """Up to `limit` workflows in the order of their ids, those after the id `after`: one page."""
+        query = _described().order_by(workflows.c.id).limit(limit)
+        filters = ((workflows.c.type, type_name), (workflows.c.status, status), (workflows.c.engine_id, engine_id))
+        for column, wanted in filters:
+            if wanted is not None:
+                query = query.where(column == wanted)
+        if after is not None:
+            query = query.where(workflows.c.id > after)
+        with self._database.reading() as connection:
+            return tuple(_info(row) for row in connection.execute(query))
+
+    def count_by_status(self) -> Mapping[str, int]:
+        with self._database.reading() as connection:
+            rows = connection.execute(select(workflows.c.status, func.count()).group_by(workflows.c.status)).all()
+        return {row[0]: row[1] for row in rows}
+
+    # -- the reclaim pass's lists
+
+    def list_reclaim_candidates(self) -> tuple[ReclaimCandidate, ...]:
+        """Everything that O4, O5, O9 and O12 make a candidate now. The cost follows the work due and the engines."""
+        with self._database.reading() as connection:
+            lost = self._holders_lost(connection)
+            rows = connection.execute(self._candidates(lost)).all()
+        seen: dict[str, ReclaimCandidate] = {}
+        for row in rows:
+            seen.setdefault(row.id, _candidate(row))
+        return tuple(seen.values())
+
+    def _holders_lost(self, connection: Connection) -> tuple[str, ...]:
+        """The engine ids that claims name and that are silent, stopped or without a row (O4).
+
+        Walks the index from one id to the next, so that the cost follows the engines and not their claims.
+        """
+        first = select(func.min(claims.c.engine_id).label("engine_id")).cte("holders", recursive=True)
+        following = select(func.min(claims.c.engine_id)).where(claims.c.engine_id > first.c.engine_id).scalar_subquery()
+        holders = first.union_all(select(following).where(first.c.engine_id.is_not(None)))
+        lost = select(holders.c.engine_id).where(
+            holders.c.engine_id.is_not(None), self._liveness.is_silent(holders.c.engine_id)
+        )
+        return tuple(connection.execute(lost).scalars())
+
+    def _candidates(self, lost: tuple[str, ...]) -> Any:
+        held = workflows.c.engine_id.is_not(None)
+        unowned = and_(
+            is_running,
+            workflows.c.engine_id.is_(None),
+            or_(not_(workflows.c.due), self._liveness.dispatch_is_overdue()),
+        )
+        overdue = and_(
+            is_running,
+            held,
+            self._liveness.may_run_now(),
+            self._liveness.no_attempt_runs(),
+            self._liveness.dispatch_is_overdue(),
+        )
+        deaf = and_(is_running, held, self._liveness.holder_is_deaf())
+        return union_all(
+            self._nominated(CandidateKind.SILENT_HOLDER).where(is_running, workflows.c.id.in_(_held_by(lost))),
+            self._nominated(CandidateKind.DEAF_HOLDER).where(deaf),
+            self._nominated(CandidateKind.UNOWNED).where(unowned),
+            self._nominated(CandidateKind.OVERDUE).where(overdue),
+        )
+
+    def _nominated(self, kind: CandidateKind) -> Any:
+        cooling = workflows.c.deposed_witnessed >= self._liveness.witnessed_ago(self._settings.claim_ttl)
+        return select(
+            literal(kind.value).label("kind"),
+            workflows.c.id,
+            workflows.c.run_id,
+            workflows.c.type,
+            workflows.c.engine_id,
+            workflows.c.epoch,
+            workflows.c.turn,
+            case((cooling, workflows.c.deposed_engine_id)).label("deposed_engine_id"),
+        )
+
+    def list_engines_taking_work(self) -> tuple[EngineLoad, ...]:
+        """The targets there are for a takeover now, in no order; the try locks and checks its target again (O4)."""
+        held = select(func.count()).select_from(claims).where(claims.c.engine_id == engines.c.id).scalar_subquery()
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                select(engines.c.id, held.label("claims")).where(self._liveness.can_take_work(engines))
+            ).all()
+            types: dict[str, set[str]] = {row.id: set() for row in rows}
+            for engine_id, name in connection.execute(
+                select(engine_types.c.engine_id, engine_types.c.type).where(engine_types.c.engine_id.in_(list(types)))
+            ):
+                types[engine_id].add(name)
+        return tuple(EngineLoad(engine_id=row.id, types=frozenset(types[row.id]), claims=row.claims) for row in rows)
+
+    # -- dispatch
+
+    def note_dispatch(self, message: TurnMessage) -> None:
+        """Count a message that was published again for a due workflow nobody has begun (O9).
+
+        It counts towards deafness only if the holder has beaten since the previous one and reported free slots (O12).
+        """
+        holder = engines.alias("dispatched_to")
+        listened = exists().where(
+            holder.c.id == workflows.c.engine_id,
+            holder.c.free_slots > 0,
+            holder.c.heartbeat_witnessed > workflows.c.dispatched_witnessed,
+        )
+        with self._database.transaction() as connection:
+            connection.execute(
+                update(workflows)
+                .where(
+                    workflows.c.id == message.workflow_id,
+                    workflows.c.run_id == message.run_id,
+                    workflows.c.engine_id == message.engine_id,
+                    workflows.c.epoch == message.epoch,
+                    workflows.c.turn == message.turn,
+                    workflows.c.due,
+                    self._liveness.no_attempt_runs(),
+                )
+                .values(
+                    dispatched_witnessed=self._liveness.witnessed_now(),
+                    dispatches=workflows.c.dispatches + 1,
+                    unanswered=case((listened, workflows.c.unanswered + 1), else_=workflows.c.unanswered),
+                )
+            )
+
+
+def _held_by(engine_ids: tuple[str, ...]) -> Any:
+    return select(claims.c.workflow_id).where(claims.c.engine_id.in_(engine_ids))
+
+
+def _described() -> Any:
+    pending = (
+        select(func.count())
+        .select_from(signals)
+        .where(signals.c.run_id == workflows.c.run_id, signals.c.consumed_turn.is_(None))
+        .scalar_subquery()
+    )
+    return select(workflows, pending.label("pending_signals"))
+
+
+def _info(row: AnyRow) -> WorkflowInfo:
+    return WorkflowInfo(
+        id=row.id,
+        type=row.type,
+        run_id=row.run_id,
+        status=WorkflowStatus(row.status),
+        engine_id=row.engine_id,
+        epoch=row.epoch,
+        turn=row.turn,
+        is_due=row.due,
+        waits=waits_of(row.waits, row.waiting_since_at),
+        pending_signals=row.pending_signals,
+        state=json.loads(row.state),
+        input=json.loads(row.input),
+        result=None if row.result is None else json.loads(row.result),
+        error=None if row.error is None else json.loads(row.error),
+        created_at=moment_of(row.created_at),
+        updated_at=moment_of(row.updated_at),
+        ended_at=None if row.ended_at is None else moment_of(row.ended_at),
+    )
+
+
+def _candidate(row: AnyRow) -> ReclaimCandidate:
+    return ReclaimCandidate(
+        kind=CandidateKind(row.kind),
+        workflow_id=row.id,
+        run_id=row.run_id,
+        type=row.type,
+        engine_id=row.engine_id,
+        epoch=row.epoch,
+        turn=row.turn,
+        deposed_engine_id=row.deposed_engine_id,
+    )

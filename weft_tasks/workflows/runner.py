@@ -1,0 +1,227 @@
+"""The runner of turns: from a message to a commit, or to a reason why not.
+
+It knows no Celery. The store decides everything; the runner keeps the order: acquire, begin, call the handler, commit,
+and only then tell anybody (O1, O8, O9, O10).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import Protocol
+
+from weft_tasks.errors import StoreUnavailable
+from weft_tasks.events import ClaimLost, CommitUnknown, Events, TurnFailed, WakeDiscarded
+from weft_tasks.model import TurnMessage, WorkflowStatus
+from weft_tasks.settings import Settings
+from weft_tasks.store.claims import Claims, TakeoverAnswer
+from weft_tasks.store.payloads import encode
+from weft_tasks.store.turns import BegunTurn, CommitAnswer, CommitStatus, Discard, TurnOutcome, Turns
+from weft_tasks.workflows.registry import Registry
+from weft_tasks.workflows.turn import Turn
+
+TRACEBACK_LIMIT = 8000
+
+
+class Dispatcher(Protocol):
+    """How messages leave. They are hints: a dispatcher never raises, and what is lost the row sends again (O9)."""
+
+    def send_turn(self, message: TurnMessage) -> bool:
+        """Offer a turn to its engine; False if the broker did not take it."""
+
+    def request_reclaim(self) -> None:
+        """Ask for a reclaim pass at once (O6)."""
+
+
+class TurnStatus(StrEnum):
+    """What became of a turn message."""
+
+    COMMITTED = "committed"
+    NOTHING_TO_DO = "nothing-to-do"
+    RETRYING = "retrying"
+    FAILED = "failed"
+    REFUSED = "refused"
+    """The commit found another owner or attempt in place: everything the turn did is discarded (O1)."""
+    DISCARDED = "discarded"
+    UNKNOWN = "unknown"
+    """The store did not answer, to the end; the row has the truth and is dispatched again if it must be (O8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnReport:
+    """What became of a turn message, in the words that Flower and the log show."""
+
+    status: TurnStatus
+    workflow_id: str
+    turn: int
+    epoch: int
+    reason: str | None = None
+
+
+class TurnRunner:
+    """Runs the turns that messages name, for the engine they were sent to."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        claims: Claims,
+        turns: Turns,
+        dispatcher: Dispatcher,
+        settings: Settings,
+        events: Events,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._registry = registry
+        self._claims = claims
+        self._turns = turns
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._events = events
+        self._sleep = sleep
+
+    def run(self, message: TurnMessage, *, task_id: str, engine_id: str) -> TurnReport:
+        """Run the turn that `message` names on `engine_id`; `task_id` is what that engine's heartbeats call it.
+
+        Never raises for anything the store or the handler does. A handler that ends its process is the exception: its
+        attempt stays open until two heartbeats did not name it (O9).
+        """
+        try:
+            held = self._held(message, engine_id)
+            if isinstance(held, str):
+                return self._discard(message, held)
+            begun = self._turns.begin(held, task_id)
+            if isinstance(begun, Discard):
+                return self._discard(held, begun)
+        except StoreUnavailable as error:
+            return _report(TurnStatus.UNKNOWN, message.workflow_id, message.turn, message.epoch, str(error))
+        return self._run(begun)
+
+    def _held(self, message: TurnMessage, engine_id: str) -> TurnMessage | str:
+        """The message as addressed to this engine; a new workflow is acquired first (O5)."""
+        if message.engine_id is not None:
+            return message
+        grant = self._claims.acquire(message.workflow_id, message.run_id, message.epoch, engine_id)
+        if grant.answer is not TakeoverAnswer.WON:
+            return f"not-acquired: {grant.answer}"
+        return replace(message, engine_id=engine_id, epoch=grant.epoch, turn=grant.turn)
+
+    def _discard(self, message: TurnMessage, reason: str) -> TurnReport:
+        self._events.emit(WakeDiscarded(message=message, reason=reason))
+        return _report(TurnStatus.DISCARDED, message.workflow_id, message.turn, message.epoch, reason)
+
+    def _run(self, begun: BegunTurn) -> TurnReport:
+        if not begun.has_work:
+            return self._close(begun, TurnStatus.NOTHING_TO_DO, lambda: self._turns.settle(begun))
+        try:
+            outcome = self._call_handler(begun)
+        except Exception as error:
+            return self._failed(begun, error)
+        return self._close(begun, TurnStatus.COMMITTED, lambda: self._turns.commit(begun, outcome))
+
+    def _call_handler(self, begun: BegunTurn) -> TurnOutcome:
+        turn = Turn(
+            begun,
+            payload_limit=self._settings.payload_limit,
+            is_current=lambda: self._turns.is_current(begun),
+        )
+        return turn.outcome(self._registry.get(begun.type).handler(turn))
+
+    def _failed(self, begun: BegunTurn, error: Exception) -> TurnReport:
+        """Nothing the handler did commits. The turn is tried again a few times, ever later; then the workflow fails."""
+        described = self._described(error)
+        tries = begun.tries + 1
+        is_last = tries >= self._settings.turn_tries
+        delay = min(self._settings.turn_retry_delay * 2 ** (tries - 1), self._settings.turn_retry_delay_max)
+        self._events.emit(
+            TurnFailed(
+                workflow_id=begun.workflow_id,
+                engine_id=begun.engine_id,
+                epoch=begun.epoch,
+                turn=begun.turn,
+                error=f"{type(error).__name__}: {error}",
+                retry_in=None if is_last else delay.total_seconds(),
+            )
+        )
+        if is_last:
+            outcome = TurnOutcome(status=WorkflowStatus.FAILED, state_json=begun.state_json, error=described)
+            return self._close(begun, TurnStatus.FAILED, lambda: self._turns.commit(begun, outcome))
+        return self._close(begun, TurnStatus.RETRYING, lambda: self._turns.retry_later(begun, described, delay))
+
+    def _described(self, error: Exception) -> str:
+        lines = "".join(traceback.format_exception(error))
+        described = {"type": type(error).__name__, "message": str(error)[:2000], "traceback": lines[-TRACEBACK_LIMIT:]}
+        return encode("error", described, limit=10 * TRACEBACK_LIMIT)
+
+    def _close(self, begun: BegunTurn, status: TurnStatus, write: Callable[[], CommitAnswer]) -> TurnReport:
+        """Write the turn's ending until the store says won or lost, then send what follows from it."""
+        answer = self._until_known(begun, write)
+        if answer is None:
+            return _report(TurnStatus.UNKNOWN, begun.workflow_id, begun.turn, begun.epoch, "the store did not answer")
+        if answer.status is CommitStatus.LOST:
+            return self._refused(begun)
+        if answer.next_message is not None:
+            self._dispatcher.send_turn(answer.next_message)
+        elif answer.is_released:
+            self._dispatcher.request_reclaim()
+        return _report(status, begun.workflow_id, begun.turn, begun.epoch)
+
+    def _refused(self, begun: BegunTurn) -> TurnReport:
+        self._events.emit(
+            ClaimLost(
+                workflow_id=begun.workflow_id,
+                run_id=begun.run_id,
+                engine_id=begun.engine_id,
+                epoch=begun.epoch,
+                turn=begun.turn,
+                attempt=begun.attempt,
+            )
+        )
+        # The event has reported it; the entry in the history is a convenience.
+        with contextlib.suppress(StoreUnavailable):
+            self._turns.record_refusal(begun)
+        return _report(TurnStatus.REFUSED, begun.workflow_id, begun.turn, begun.epoch)
+
+    def _until_known(self, begun: BegunTurn, write: Callable[[], CommitAnswer]) -> CommitAnswer | None:
+        """O8: an unknown ending is written again, which is safe because it is conditional; a repeat that is refused is
+        resolved by reading whether the first one had arrived. None after a TTL of trying: the claim may be gone.
+        """
+        was_unknown = False
+        for pause in self._pauses():
+            try:
+                answer = write()
+                if answer.status is CommitStatus.LOST and was_unknown and self._turns.was_closed_by(begun):
+                    return CommitAnswer(status=CommitStatus.WON)
+                return answer
+            except StoreUnavailable as error:
+                was_unknown = True
+                self._report_unknown(begun, error)
+                self._sleep(pause.total_seconds())
+        return None
+
+    def _pauses(self) -> Iterator[timedelta]:
+        waited, pause = timedelta(0), self._settings.statement_timeout / 4
+        while waited < self._settings.claim_ttl:
+            yield pause
+            waited += pause
+            pause = min(pause * 2, self._settings.renew_interval)
+
+    def _report_unknown(self, begun: BegunTurn, error: StoreUnavailable) -> None:
+        self._events.emit(
+            CommitUnknown(
+                workflow_id=begun.workflow_id,
+                engine_id=begun.engine_id,
+                epoch=begun.epoch,
+                turn=begun.turn,
+                error=str(error),
+            )
+        )
+
+
+def _report(status: TurnStatus, workflow_id: str, turn: int, epoch: int, reason: str | None = None) -> TurnReport:
+    return TurnReport(status=status, workflow_id=workflow_id, turn=turn, epoch=epoch, reason=reason)

@@ -1,0 +1,186 @@
+"""What a handler is given: the turn. Everything done through it commits together, or not at all (O1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from weft_tasks.errors import InvalidInput, TurnError
+from weft_tasks.model import Json, WorkflowStatus
+from weft_tasks.store.payloads import checked_name, encode
+from weft_tasks.store.turns import BegunTurn, BufferedSignal, TurnOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnd:
+    """What `turn.complete` and `turn.fail` return, for the handler to return in turn."""
+
+    status: WorkflowStatus
+    result: Json = None
+    reason: str | None = None
+
+
+class Turn:
+    """One run of a workflow's handler.
+
+    `state` is a JSON object that the handler changes freely; it is stored with the commit. What the turn is given
+    (state, input, signals, `timed_out`) is the same when it is tried again.
+    """
+
+    def __init__(self, begun: BegunTurn, *, payload_limit: int, is_current: Callable[[], bool]) -> None:
+        self._begun = begun
+        self._limit = payload_limit
+        self._is_current = is_current
+        self._taken: set[int] = set()
+        self._waits: dict[str, timedelta | None] = {}
+        self._end: TurnEnd | None = None
+        self._keys = 0
+        self.state: dict[str, Any] = json.loads(begun.state_json)
+
+    def __repr__(self) -> str:
+        return f"<Turn {self.number} of {self.type} {self.workflow_id!r}>"
+
+    # -- what it is
+
+    @property
+    def workflow_id(self) -> str:
+        return self._begun.workflow_id
+
+    @property
+    def run_id(self) -> str:
+        """New at every start of the workflow id."""
+        return self._begun.run_id
+
+    @property
+    def type(self) -> str:
+        return self._begun.type
+
+    @property
+    def number(self) -> int:
+        """0 for the first turn, then one more with each commit."""
+        return self._begun.turn
+
+    @property
+    def tries(self) -> int:
+        """How often this turn's handler has raised before."""
+        return self._begun.tries
+
+    @property
+    def input(self) -> Any:
+        """What the workflow was started with. Changing it changes nothing."""
+        return self._begun.input
+
+    @property
+    def began_at(self) -> datetime:
+        """The database's time when the turn first began: a clock that a second try reads alike."""
+        return self._begun.began_at
+
+    @property
+    def timed_out(self) -> bool:
+        """A deadline of the previous turn's waits had passed when this turn first began, and nothing awaited came."""
+        awaited = {wait.name for wait in self._begun.waits}
+        came = any(signal.name in awaited for signal in self._begun.signals)
+        return bool(self._begun.expired_waits) and not came
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt has lost its turn, so that its commit would be refused. Reads the store each time."""
+        return not self._is_current()
+
+    # -- signals and waiting
+
+    def take(self, name: str, limit: int | None = None) -> Sequence[BufferedSignal]:
+        """The buffered signals of this name in their order, at most `limit`; consumed when this turn commits.
+
+        A signal is returned once per turn. Ones not taken stay buffered.
+        """
+        checked_name("signal name", name)
+        if limit is not None and limit < 0:
+            raise InvalidInput("limit", f"must not be negative: {limit}")
+        waiting = [signal for signal in self._begun.signals if signal.name == name and signal.number not in self._taken]
+        taken = waiting if limit is None else waiting[:limit]
+        self._taken.update(signal.number for signal in taken)
+        return taken
+
+    def wait(self, *names: str, timeout: timedelta | float | None = None) -> None:
+        """Park the workflow after this turn until a signal of one of `names` is there, or `timeout` has passed.
+
+        The timeout counts from the commit, by the database's clock; a number is seconds. Several calls add up: whatever
+        comes first wakes the workflow. Waits last until the next commit.
+        """
+        if not names:
+            raise InvalidInput("wait", "needs the name of at least one signal")
+        duration = _duration(timeout)
+        for name in names:
+            self._waits[checked_name("signal name", name)] = duration
+
+    # -- ending
+
+    def complete(self, result: Json = None) -> TurnEnd:
+        """End the workflow with a result: `return turn.complete(...)`."""
+        return self._ending(TurnEnd(status=WorkflowStatus.COMPLETED, result=result))
+
+    def fail(self, reason: str) -> TurnEnd:
+        """End the workflow as failed, on purpose: `return turn.fail("payment refused")`."""
+        return self._ending(TurnEnd(status=WorkflowStatus.FAILED, reason=str(reason)))
+
+    def _ending(self, end: TurnEnd) -> TurnEnd:
+        if self._end is not None:
+            raise TurnError(f"the turn ended already, with {self._end.status}")
+        self._end = end
+        return end
+
+    def idempotency_key(self) -> str:
+        """A key for the next external side effect of this turn, the same when the turn is tried again: run, turn number
+        and the count of calls. External effects happen at least once; the other side can tell a repeat by this."""
+        key = f"{self.run_id}:{self.number}:{self._keys}"
+        self._keys += 1
+        return key
+
+    # -- what the runner makes of it
+
+    def outcome(self, returned: object) -> TurnOutcome:
+        """The turn's effect as one value to commit. Raises TurnError or InvalidInput if it has no meaning."""
+        if returned is not None and returned is not self._end:
+            raise TurnError(
+                f"the handler returned {type(returned).__name__}; it may return turn.complete(...) or turn.fail(...)"
+            )
+        if self._end is None and not self._waits:
+            raise TurnError("the turn neither completed nor failed, and waits for nothing: it would never run again")
+        left = {signal.name for signal in self._begun.signals if signal.number not in self._taken}
+        return TurnOutcome(
+            status=self._end.status if self._end else WorkflowStatus.RUNNING,
+            state_json=encode("state", self.state, self._limit),
+            consumed=tuple(sorted(self._taken)),
+            waits=() if self._end else tuple(self._waits.items()),
+            result=self._encoded_result(),
+            error=self._encoded_reason(),
+            wants_more=self._begun.has_more_signals or bool(left & self._waits.keys()),
+        )
+
+    def _encoded_result(self) -> str | None:
+        if self._end is None or self._end.status is not WorkflowStatus.COMPLETED:
+            return None
+        return encode("result", self._end.result, self._limit)
+
+    def _encoded_reason(self) -> str | None:
+        if self._end is None or self._end.reason is None:
+            return None
+        return encode("failure reason", {"type": "WorkflowFailed", "message": self._end.reason}, self._limit)
+
+
+def _duration(timeout: timedelta | float | None) -> timedelta | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, timedelta | int | float):
+        raise InvalidInput("timeout", f"must be a timedelta or seconds, not {type(timeout).__name__}")
+    try:
+        duration = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+    except (OverflowError, ValueError):
+        raise InvalidInput("timeout", f"cannot be {timeout!r} seconds") from None
+    if duration < timedelta(0):
+        raise InvalidInput("timeout", f"must not be negative: {timeout!r}")
+    return duration
