@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from weft_tasks.model import TurnMessage
-from weft_tasks.results import PassResult
+from weft_tasks.results import PassReport
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class CommitUnknown:
 class PassCompleted:
     """A pass ended, well or not."""
 
-    result: PassResult[Any]
+    result: PassReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

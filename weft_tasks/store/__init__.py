@@ -1,0 +1,76 @@
+"""The store: one SQL database, and every statement that is sent to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from sqlalchemy import select
+
+from weft_tasks.settings import Settings
+from weft_tasks.store.claims import Claims
+from weft_tasks.store.clock import DatabaseClock, StoreClock
+from weft_tasks.store.database import Database, Limits
+from weft_tasks.store.engines import Engines
+from weft_tasks.store.history import History
+from weft_tasks.store.pass_marks import PassMarks
+from weft_tasks.store.signals import Signals
+from weft_tasks.store.tables import store as store_row
+from weft_tasks.store.turns import Turns
+from weft_tasks.store.workflows import Workflows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """The verbs on one database, by what they are about. Opens no connection before the first verb."""
+
+    database: Database
+    claims: Claims
+    engines: Engines
+    workflows: Workflows
+    turns: Turns
+    signals: Signals
+    pass_marks: PassMarks
+    history: History
+
+    @classmethod
+    def open(cls, settings: Settings, *, clock: StoreClock | None = None, limits: Limits | None = None) -> Self:
+        """The store that the settings name. `limits` other than the settings' are for the heart."""
+        clock = clock or DatabaseClock()
+        database = Database(settings.database_url, limits or limits_of(settings))
+        claims = Claims(database, clock, settings)
+        return cls(
+            database=database,
+            claims=claims,
+            engines=Engines(database, clock, settings),
+            workflows=Workflows(database, clock, settings),
+            turns=Turns(database, clock, settings, claims),
+            signals=Signals(database, clock, settings),
+            pass_marks=PassMarks(database, clock, settings),
+            history=History(database),
+        )
+
+    def id(self) -> str:
+        """The random id that this database got with its schema."""
+        with self.database.reading() as connection:
+            return str(connection.execute(select(store_row.c.store_id)).scalar_one())
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What a worker process or a client may cost the database."""
+    return Limits(
+        statement_timeout=settings.statement_timeout,
+        connect_timeout=settings.connect_timeout,
+        lock_wait=max(settings.renew_interval, settings.statement_timeout),
+        pool_size=settings.database_pool_size,
+    )
+
+
+def heart_limits_of(settings: Settings) -> Limits:
+    """What the heart may: no connection kept over a fork, and never longer than one statement, for a fork waits."""
+    return Limits(
+        statement_timeout=settings.statement_timeout,
+        connect_timeout=settings.connect_timeout,
+        lock_wait=settings.statement_timeout,
+        pool_size=0,
+    )

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, column, inspect, select, table, text
 
 from weft_tasks.errors import SchemaError
 from weft_tasks.store.database import Database
@@ -34,7 +33,9 @@ def migrate(database: Database, revision: str = "head") -> None:
 def current_revision(database: Database) -> str | None:
     """The revision the database is at; None without a schema."""
     with database.reading() as connection:
-        return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+        if not inspect(connection).has_table(VERSION_TABLE):
+            return None
+        return connection.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalar_one_or_none()
 
 
 def head_revision() -> str:

@@ -1,0 +1,229 @@
+"""The heart: an engine's proof of life, in a thread of the worker's main process (O3).
+
+Neither a busy pool, nor the broker, nor a store that hangs stops it from trying again. It also does what must not wait
+for the main loop: draining, and registering anew when the engine's row is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from weft_tasks.celery_host.identity import EngineIdentity, host_name
+from weft_tasks.errors import DuplicateNodeError, StoreUnavailable
+from weft_tasks.settings import Settings
+from weft_tasks.store import Store
+from weft_tasks.store.engines import HeartbeatAnswer
+
+logger = logging.getLogger("weft_tasks.engine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hand:
+    """What the worker has in hand: the task ids of turns received and not yet over, and how many slots are free."""
+
+    turns: Sequence[str]
+    free_slots: int
+
+
+class Body(Protocol):
+    """The worker around the heart."""
+
+    node: str
+
+    @property
+    def slots(self) -> int:
+        """How many tasks its pool runs at a time."""
+
+    def in_hand(self) -> Hand:
+        """What is in hand now. Called from the heart's thread."""
+
+    def become(self, engine_id: str) -> None:
+        """Consume the queue of a new incarnation, and end the turns of the old one."""
+
+    def request_reclaim(self) -> None:
+        """Ask for a reclaim pass at once."""
+
+
+class ForkGuard:
+    """No fork while the heart is inside the database: a child forked there inherits SQLite's locks for ever."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        os.register_at_fork(
+            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._lock.release
+        )
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_error: object) -> None:
+        self._lock.release()
+
+
+class Heart:
+    """Registers the engine, beats until told to stop, and on the way out releases what the engine holds (O6)."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        settings: Settings,
+        identity: EngineIdentity,
+        body: Body,
+        types: Callable[[], Sequence[str]],
+        guard: ForkGuard,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._identity = identity
+        self._body = body
+        self._types = types
+        self._guard = guard
+        self._engine_id = identity.mint()
+        self._wakes = threading.Event()
+        self._is_draining = threading.Event()
+        self._is_stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._missed = 0
+
+    @property
+    def engine_id(self) -> str:
+        return self._engine_id
+
+    # -- from the worker's main thread
+
+    def start(self) -> None:
+        """Register, and begin to beat. Raises DuplicateNodeError (O12), SchemaError or StoreUnavailable."""
+        self._make_way()
+        with self._guard:
+            self._register()
+        self._thread = threading.Thread(target=self._run, name="weft-heart", daemon=True)
+        self._thread.start()
+
+    def drain(self) -> None:
+        """Be offered nothing more and release what is idle; returns at once, the thread does it (O6)."""
+        self._is_draining.set()
+        self._wakes.set()
+
+    def stop(self, timeout: float) -> bool:
+        """After the last turn has ended: release everything, mark the engine stopped, ask for a reclaim pass. Waits at
+        most `timeout` seconds; False if the store was not there to tell, and then silence tells it after T + G."""
+        self._is_draining.set()
+        self._is_stopping.set()
+        self._wakes.set()
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # -- registering
+
+    def _register(self) -> None:
+        self._store.engines.register(
+            self._engine_id,
+            node=self._body.node,
+            host=host_name(),
+            pid=os.getpid(),
+            types=self._types(),
+            slots=self._body.slots,
+        )
+
+    def _make_way(self) -> None:
+        """A predecessor under this node name that was killed has a live row still. One that beats within two intervals
+        and a statement's time is alive, and refuses us when we register; one that does not is marked stopped (O12)."""
+        with self._guard:
+            predecessor = self._store.engines.live_on(self._body.node)
+            last_beat = None if predecessor is None else self._store.engines.beat_of(predecessor)
+        if predecessor is None or last_beat is None:
+            return
+        patience = 2 * self._settings.heartbeat_interval + self._settings.statement_timeout
+        logger.info(
+            "weft.engine.predecessor node=%s engine=%s: waiting %g s for its heartbeat",
+            self._body.node,
+            predecessor,
+            patience.total_seconds(),
+        )
+        self._is_stopping.wait(patience.total_seconds())
+        with self._guard:
+            if self._store.engines.stop_unless_beating(predecessor, last_beat):
+                logger.info("weft.engine.predecessor engine=%s: it does not beat and counts as stopped", predecessor)
+
+    # -- the thread
+
+    def _run(self) -> None:
+        while not self._is_stopping.is_set():
+            self._wakes.wait(self._settings.heartbeat_interval.total_seconds())
+            self._wakes.clear()
+            self._beat_safely()
+        self._finish()
+
+    def _beat_safely(self) -> None:
+        """A beat that fails for whatever reason is reported and followed by the next one."""
+        try:
+            self._beat()
+            if self._missed:
+                logger.info("weft.heart.back engine=%s after=%d missed beats", self._engine_id, self._missed)
+            self._missed = 0
+        except StoreUnavailable as error:
+            self._missed += 1
+            log = (
+                logger.error
+                if self._missed * self._settings.heartbeat_interval >= self._settings.claim_ttl
+                else (logger.warning)
+            )
+            log("weft.heart.missed engine=%s in_a_row=%d error=%r", self._engine_id, self._missed, str(error))
+        except Exception:
+            self._missed += 1
+            logger.exception("weft.heart.failed engine=%s in_a_row=%d", self._engine_id, self._missed)
+
+    def _beat(self) -> None:
+        hand = self._body.in_hand()
+        with self._guard:
+            answer = self._store.engines.heartbeat(
+                self._engine_id, free_slots=hand.free_slots, in_hand=list(hand.turns)
+            )
+        if answer is HeartbeatAnswer.GONE and not self._is_draining.is_set():
+            self._register_anew()
+        elif self._is_draining.is_set():
+            self._release_idle(answer)
+
+    def _release_idle(self, answer: HeartbeatAnswer) -> None:
+        """Draining is committed before anything is released, so that every later commit sees it and releases its own
+        claim; and it is repeated with each beat, for the commit that just then did not see it yet."""
+        with self._guard:
+            if answer is HeartbeatAnswer.ALIVE:
+                self._store.engines.drain(self._engine_id)
+            released = self._store.claims.release_idle(self._engine_id)
+        if released:
+            logger.info("weft.engine.draining engine=%s released=%d", self._engine_id, released)
+            self._body.request_reclaim()
+
+    def _register_anew(self) -> None:
+        """O3: the row is missing or stopped. Whatever this engine held is somebody else's; it starts over."""
+        old, self._engine_id = self._engine_id, self._identity.mint()
+        logger.warning("weft.engine.gone engine=%s: registering anew as %s", old, self._engine_id)
+        try:
+            with self._guard:
+                self._register()
+        except DuplicateNodeError as error:
+            logger.critical("weft.engine.refused: %s", error)
+            self._engine_id = old
+            self._body.become("")
+            return
+        self._body.become(self._engine_id)
+
+    def _finish(self) -> None:
+        try:
+            with self._guard:
+                released = self._store.claims.release_all(self._engine_id)
+                self._store.engines.stop(self._engine_id)
+        except StoreUnavailable as error:
+            logger.warning("weft.engine.stop-unknown engine=%s error=%r", self._engine_id, str(error))
+            return
+        logger.info("weft.engine.stopped engine=%s released=%d", self._engine_id, released)
+        self._body.request_reclaim()

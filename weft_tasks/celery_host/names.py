@@ -1,0 +1,23 @@
+"""The names by which Celery knows the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from weft_tasks.results import PassKind
+
+RUN_TURN: Final = "weft.run_turn"
+RUN_ONCE: Final = "weft.run_once"
+TASK_OF_PASS: Final[Mapping[PassKind, str]] = MappingProxyType(
+    {
+        PassKind.RENEWAL: "weft.renew_claims",
+        PassKind.RECLAIM: "weft.reclaim_claims",
+        PassKind.SIGNAL_POLL: "weft.poll_signals",
+        PassKind.UPDATE_POLL: "weft.poll_updates",
+    }
+)
+MAINTENANCE_QUEUE: Final = "weft.maintenance"
+TURNS_QUEUE: Final = "weft.turns"
+ENGINE_QUEUE_PREFIX: Final = "weft.engine."

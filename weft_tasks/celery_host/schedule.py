@@ -1,0 +1,49 @@
+"""Beat's entries and the routes, merged into the host's own, theirs first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+
+from weft_tasks.celery_host.names import MAINTENANCE_QUEUE, RUN_ONCE, RUN_TURN, TASK_OF_PASS, TURNS_QUEUE
+from weft_tasks.results import PassKind
+from weft_tasks.settings import Settings
+
+LEAST_TICK_LIFE_S = 600
+"""Ticks that nobody consumed are swept after this long. Only a broom: what makes a tick stale is in the store (O2)."""
+
+
+def beat_entries(settings: Settings) -> dict[str, dict[str, Any]]:
+    """One entry per pass, every renew interval."""
+    interval = settings.renew_interval
+    life = max(10 * interval.total_seconds(), LEAST_TICK_LIFE_S)
+    return {
+        TASK_OF_PASS[kind]: {
+            "task": TASK_OF_PASS[kind],
+            "schedule": interval,
+            "options": {"queue": MAINTENANCE_QUEUE, "expires": life},
+        }
+        for kind in PassKind
+    }
+
+
+def routes() -> dict[str, dict[str, str]]:
+    """Where a task goes that is sent by name without a queue."""
+    to_maintenance = {"queue": MAINTENANCE_QUEUE}
+    return {
+        **{TASK_OF_PASS[kind]: to_maintenance for kind in PassKind},
+        RUN_ONCE: to_maintenance,
+        RUN_TURN: {"queue": TURNS_QUEUE},
+    }
+
+
+def merge_into(app: Celery, settings: Settings) -> None:
+    """Add ours to `beat_schedule` and `task_routes`. An entry of the host under the same name wins."""
+    app.conf.beat_schedule = {**beat_entries(settings), **(app.conf.beat_schedule or {})}
+    theirs = app.conf.task_routes
+    if theirs is None:
+        app.conf.task_routes = [routes()]
+    else:
+        app.conf.task_routes = [*(theirs if isinstance(theirs, list | tuple) else [theirs]), routes()]
+    app.amqp.flush_routes()

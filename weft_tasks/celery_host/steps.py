@@ -1,0 +1,149 @@
+"""The boot steps: what turns a Celery worker into an engine, and winds it down (O3, O6, O12)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from celery import bootsteps
+from celery.worker import state as worker_state
+
+from weft_tasks.celery_host.heart import ForkGuard, Hand
+from weft_tasks.celery_host.names import RUN_TURN
+from weft_tasks.celery_host.queues import engine_queue, is_engine
+from weft_tasks.errors import WeftError
+from weft_tasks.settings import Settings
+
+if TYPE_CHECKING:
+    from weft_tasks.weft import Weft
+
+logger = logging.getLogger("weft_tasks.engine")
+
+UNSUPPORTED_POOLS = ("eventlet", "gevent")
+
+
+class EngineStep(bootsteps.StartStopStep):
+    """Worker step: checks what must be right before the pool forks, then registers the engine and starts its heart."""
+
+    label = "weft engine"
+
+    def __init__(self, worker: Any, **_options: Any) -> None:
+        self.weft: Weft = worker.app.weft
+        worker.weft_heart = None
+        try:
+            self.weft.check_before_start()
+            _refuse_pool(worker)
+        except WeftError as error:
+            _exit(error)
+
+    def include_if(self, worker: Any) -> bool:
+        return is_engine(worker.app)
+
+    def create(self, worker: Any) -> None:
+        body = WorkerBody(worker, self.weft)
+        worker.weft_heart = self.weft.build_heart(body, ForkGuard())
+        worker.app.amqp.queues.select_add(engine_queue(worker.weft_heart.engine_id, self.weft.settings))
+
+    def start(self, worker: Any) -> None:
+        try:
+            worker.weft_heart.start()
+        except WeftError as error:
+            _exit(error)
+        logger.info(
+            "weft.engine.started engine=%s node=%s types=%s",
+            worker.weft_heart.engine_id,
+            worker.hostname,
+            ",".join(self.weft.registry.names) or "none",
+        )
+
+    def stop(self, worker: Any) -> None:
+        """Nothing yet: this comes before the pool has drained, and the heart must outlive its last turn."""
+
+    def terminate(self, worker: Any) -> None:
+        """Nothing, as for `stop`."""
+
+
+class DrainStep(bootsteps.StartStopStep):
+    """Consumer step: its `close` comes first on every way down, its `shutdown` after the pool has drained."""
+
+    label = "weft drain"
+    requires = ("celery.worker.consumer:Tasks",)
+
+    def include_if(self, consumer: Any) -> bool:
+        return getattr(consumer.controller, "weft_heart", None) is not None
+
+    def start(self, consumer: Any) -> None:
+        """Nothing: comes again after every reconnect."""
+
+    def stop(self, consumer: Any) -> None:
+        """Nothing: comes with every reconnect."""
+
+    def close(self, consumer: Any) -> None:
+        consumer.controller.weft_heart.drain()
+
+    def shutdown(self, consumer: Any) -> None:
+        settings: Settings = consumer.app.weft.settings
+        patience = settings.connect_timeout + 4 * settings.statement_timeout
+        if not consumer.controller.weft_heart.stop(patience.total_seconds()):
+            logger.warning("weft.engine.stop-unknown: the store did not answer; its claims move after T + G")
+
+
+class WorkerBody:
+    """The heart's view of the worker."""
+
+    def __init__(self, worker: Any, weft: Weft) -> None:
+        self._worker = worker
+        self._weft = weft
+        self.node: str = worker.hostname
+
+    @property
+    def slots(self) -> int:
+        pool = getattr(self._worker, "pool", None)
+        return int(getattr(pool, "num_processes", None) or self._worker.concurrency)
+
+    def in_hand(self) -> Hand:
+        """Every turn received and not yet over. Read off the main process's own books, so a pool process that died, or
+        a main loop that is stuck, changes nothing here until the worker has noticed."""
+        requests = list(worker_state.requests.values())
+        turns = [request.id for request in requests if request.name == RUN_TURN]
+        return Hand(turns=turns, free_slots=max(0, self.slots - len(requests)))
+
+    def become(self, engine_id: str) -> None:
+        self._end_turns()
+        consumer = self._worker.consumer
+        if not engine_id:
+            consumer.call_soon(_shut_down)
+            return
+        queue = engine_queue(engine_id, self._weft.settings)
+        self._worker.app.amqp.queues.add(queue)
+        consumer.call_soon(consumer.add_task_queue, queue.name)
+
+    def request_reclaim(self) -> None:
+        self._weft.dispatcher.request_reclaim()
+
+    def _end_turns(self) -> None:
+        """Their commits would be refused. A pool that cannot end a task lets it run to its end."""
+        for request in list(worker_state.requests.values()):
+            if request.name == RUN_TURN:
+                try:
+                    request.terminate(self._worker.pool, signal="TERM")
+                except NotImplementedError:
+                    return
+
+
+def _shut_down() -> None:
+    worker_state.should_stop = 1
+
+
+def _refuse_pool(worker: Any) -> None:
+    pool = getattr(worker.pool_cls, "__module__", "")
+    for name in UNSUPPORTED_POOLS:
+        if pool.endswith(name):
+            raise WeftError(
+                f"the {name} pool is not supported: use prefork, threads or solo (celery worker -P prefork)"
+            )
+
+
+def _exit(error: WeftError) -> None:
+    logger.critical("weft: %s", error)
+    raise SystemExit(1)

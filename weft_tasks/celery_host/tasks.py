@@ -1,0 +1,99 @@
+"""The six tasks. Thin: each unpacks its message, calls the suite, and returns small JSON.
+
+Instances are registered with one application (`shared_task` would land in every application of the process).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from celery import Celery, Task
+
+from weft_tasks.celery_host.names import RUN_ONCE, RUN_TURN, TASK_OF_PASS
+from weft_tasks.model import TurnMessage
+from weft_tasks.results import PassKind
+
+if TYPE_CHECKING:
+    from weft_tasks.weft import Weft
+
+
+class PassTask(Task):
+    """A tick of one pass. Its result goes into the task event, for Flower, and into the store; none is kept in the
+    result backend, where one every interval would pile up."""
+
+    ignore_result = True
+    acks_late = False
+    max_retries = 0
+
+    def __init__(self, weft: Weft, kind: PassKind) -> None:
+        self.name = TASK_OF_PASS[kind]
+        self._weft = weft
+        self._kind = kind
+
+    def run(self, requested: bool = False) -> dict[str, Any]:
+        """Run the pass, or say why it was skipped. `requested` asks for it even right after another (O6)."""
+        ticks = self._weft.ticks
+        return ticks.run_requested(self._kind) if requested is True else ticks.tick(self._kind)
+
+
+class RunOnceTask(Task):
+    """The four passes in sequence, for a caller who wants them now; the result is kept in the result backend."""
+
+    name = RUN_ONCE
+    ignore_result = False
+    acks_late = False
+    max_retries = 0
+
+    def __init__(self, weft: Weft) -> None:
+        self._weft = weft
+
+    def run(self) -> dict[str, Any]:
+        return self._weft.ticks.run_once()
+
+
+class RunTurnTask(Task):
+    """A turn. Acknowledged before it runs and never redelivered by Celery: the row dispatches again (O9)."""
+
+    name = RUN_TURN
+    ignore_result = True
+    acks_late = False
+    reject_on_worker_lost = False
+    max_retries = 0
+
+    def __init__(self, weft: Weft) -> None:
+        self._weft = weft
+
+    def run(self, **message: Any) -> dict[str, Any]:
+        checked = _checked(message)
+        if checked is None:
+            return {"status": "discarded", "reason": "malformed message"}
+        report = self._weft.run_turn(checked, task_id=self.request.id)
+        shown = {
+            "status": report.status.value,
+            "workflow": report.workflow_id,
+            "turn": report.turn,
+            "epoch": report.epoch,
+        }
+        return shown if report.reason is None else {**shown, "reason": str(report.reason)}
+
+
+def register_tasks(app: Celery, weft: Weft) -> None:
+    """Make the six tasks known to the application."""
+    for kind in PassKind:
+        app.register_task(PassTask(weft, kind))
+    app.register_task(RunOnceTask(weft))
+    app.register_task(RunTurnTask(weft))
+
+
+def _checked(message: dict[str, Any]) -> TurnMessage | None:
+    """The message if it has the form of one; whether it is true, the row decides (O10)."""
+    engine_id = message.get("engine_id")
+    texts = [message.get("workflow_id"), message.get("run_id")]
+    numbers = [message.get("epoch"), message.get("turn")]
+    is_formed = (
+        set(message) == {"workflow_id", "run_id", "engine_id", "epoch", "turn"}
+        and all(isinstance(text, str) and "\0" not in text for text in texts)
+        and (engine_id is None or (isinstance(engine_id, str) and "\0" not in engine_id))
+        and all(type(number) is int and 0 <= number < 2**63 for number in numbers)
+    )
+    return TurnMessage(**message) if is_formed else None

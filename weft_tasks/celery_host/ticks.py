@@ -1,0 +1,252 @@
+"""One tick of a pass under Celery: skip what is fresh or running already, else run the pass and keep its result.
+
+The locks save work; whatever two passes do at the same time, the store's conditions keep it right (O1).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from weft_tasks.errors import StoreUnavailable
+from weft_tasks.events import Events, PassCompleted
+from weft_tasks.locks import Acquisition, FlightOutcome, Holding, SingleFlight, may_run_unlocked, mint_token
+from weft_tasks.locks.token import read_token
+from weft_tasks.passes.run_once import run_in_order, run_part
+from weft_tasks.passes.sweep import PassContext
+from weft_tasks.passes.targets import Targets
+from weft_tasks.results import PassFailed, PassKind, PassReport, PassResult, PassStatus, RunOnceResult
+from weft_tasks.settings import Settings
+from weft_tasks.store import Store
+from weft_tasks.store.pass_marks import RUN_ONCE, PassMark
+from weft_tasks.store.targets import SendTurn, StoreReclaim, StoreRenewal, StoreSignalPoll
+
+FAILED_ITEMS_SHOWN = 10
+JOIN_PAUSE = 0.05
+_FINE = frozenset({"renewed", "reclaimed", "redispatched", "not-eligible", "woken", "not-buffered", "drained"}) | {
+    "no-pending-updates"
+}
+
+Report = dict[str, Any]
+"""What a task returns: small JSON that reads well in Flower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """A tick that may run its pass: under a lock, or without one because the lock server is away."""
+
+    acquisition: Acquisition
+    lock: str
+
+
+class Ticks:
+    """The passes of one process, as the Celery tasks run them."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        locks: SingleFlight,
+        context: PassContext,
+        settings: Settings,
+        send_turn: SendTurn,
+        events: Events,
+        node: str,
+        after_reclaim: Callable[[], None] = lambda: None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._store = store
+        self._locks = locks
+        self._context = context
+        self._settings = settings
+        self._send_turn = send_turn
+        self._events = events
+        self._node = node
+        self._after_reclaim = after_reclaim
+        self._sleep = sleep
+
+    # -- a tick
+
+    def tick(self, kind: PassKind) -> Report:
+        """Run the pass unless it began less than R/2 ago or runs already; a skip is a result, never a wait."""
+        mark = self._store.pass_marks.read(kind)
+        if self._is_recent(mark):
+            return self._skipped(kind, {"skipped": "recent", "began_ago_s": round((mark.began_ago_ms or 0) / 1000, 3)})
+        return self._run_until_answered(kind, mark, even_if_recent=False)
+
+    def run_requested(self, kind: PassKind) -> Report:
+        """Run the pass now, for somebody who knows of work (O6); if it runs already, it runs again right after."""
+        self._store.pass_marks.request(kind)
+        return self._run_until_answered(kind, self._store.pass_marks.read(kind), even_if_recent=True)
+
+    def _run_until_answered(self, kind: PassKind, mark: PassMark, *, even_if_recent: bool) -> Report:
+        """Requests are counted before their lock is tried and looked at after ours is let go: none falls between."""
+        while True:
+            report = self._run_locked(kind, mark, even_if_recent=even_if_recent)
+            after = self._store.pass_marks.read(kind)
+            if "skipped" in report or after.requested == mark.requested:
+                return report
+            mark, even_if_recent = after, True
+
+    def _run_locked(self, kind: PassKind, mark: PassMark, *, even_if_recent: bool) -> Report:
+        token = self._token()
+        with self._locks.acquire(kind, token) as acquisition:
+            if acquisition.outcome is FlightOutcome.HELD_BY_ANOTHER:
+                return self._skipped(kind, {"skipped": "running", **_shown_holder(acquisition)})
+            if acquisition.outcome is FlightOutcome.UNKNOWN and not self._may_run_unlocked(kind, mark):
+                return self._skipped(kind, {"skipped": "lock-unknown", "reason": acquisition.reason})
+            if not self._store.pass_marks.begin(kind, token, even_if_recent=even_if_recent):
+                return self._skipped(kind, {"skipped": "recent"})
+            report = _shown(self._run(kind))
+            if acquisition.flight is None:
+                report["lock"] = f"unknown: {acquisition.reason}"
+            elif not acquisition.flight.is_ours:
+                report["lock"] = f"{acquisition.flight.state}: {acquisition.flight.reason}"
+            self._store.pass_marks.finish(kind, token, json.dumps(report))
+            return report
+
+    def _run(self, kind: PassKind) -> PassReport:
+        report = run_part(kind, self._targets(), self._context, lambda result: self._events.emit(_completed(result)))
+        if report is None:
+            now = self._context.clock.now()
+            return PassResult(kind=kind, status=PassStatus.COMPLETED, started_at=now, finished_at=now)
+        if kind is PassKind.RECLAIM:
+            self._after_reclaim()
+        return report
+
+    def _targets(self) -> Targets:
+        return Targets(
+            renewal=StoreRenewal(self._store.claims),
+            reclaim=StoreReclaim(
+                workflows=self._store.workflows,
+                claims=self._store.claims,
+                engines=self._store.engines,
+                send_turn=self._send_turn,
+                rng=random.Random(),
+            ),
+            signals=StoreSignalPoll(self._store.signals, self._send_turn),
+        )
+
+    def _is_recent(self, mark: PassMark) -> bool:
+        age = mark.began_ago_ms
+        return age is not None and timedelta(0) <= timedelta(milliseconds=age) < self._settings.renew_interval / 2
+
+    def _may_run_unlocked(self, kind: PassKind, mark: PassMark) -> bool:
+        age = None if mark.began_ago_ms is None else timedelta(milliseconds=mark.began_ago_ms)
+        return may_run_unlocked(kind, since_last_begin=age, claim_ttl=self._settings.claim_ttl)
+
+    def _skipped(self, kind: PassKind, why: Report) -> Report:
+        self._store.pass_marks.count_skip(kind)
+        return {"pass": kind.value, **why}
+
+    def _token(self) -> str:
+        return mint_token(self._node, datetime.now(UTC))
+
+    # -- run_once
+
+    def run_once(self) -> Report:
+        """The four passes in sequence, without their locks: an explicit caller is never skipped. A run that is under
+        way is joined, and its result is the answer."""
+        while True:
+            token = self._token()
+            with self._locks.acquire(RUN_ONCE, token) as acquisition:
+                if acquisition.outcome is not FlightOutcome.HELD_BY_ANOTHER:
+                    return self._run_all(token)
+            joined = self._join(acquisition.held_by)
+            if joined is not None:
+                return {**joined, "joined": str(acquisition.held_by.holder) if acquisition.held_by else "another run"}
+
+    def _run_all(self, token: str) -> Report:
+        self._store.pass_marks.begin(RUN_ONCE, token, even_if_recent=True)
+        report = _shown_run(run_in_order(lambda kind: self._run_marked(kind, token), self._context.clock))
+        self._store.pass_marks.finish(RUN_ONCE, token, json.dumps(report))
+        return report
+
+    def _run_marked(self, kind: PassKind, token: str) -> PassReport:
+        started_at = self._context.clock.now()
+        try:
+            self._store.pass_marks.begin(kind, token, even_if_recent=True)
+            report = self._run(kind)
+            self._store.pass_marks.finish(kind, token, json.dumps(_shown(report)))
+            return report
+        except StoreUnavailable as error:
+            now = self._context.clock.now()
+            return PassFailed(kind=kind, error=str(error), started_at=started_at, finished_at=now)
+
+    def _join(self, held_by: Holding | None) -> Report | None:
+        """The result of the run that holds the lock; None if it ended without one, and the caller runs itself."""
+        if held_by is None:
+            return None
+        deadline = self._context.clock.monotonic() + 4 * self._settings.pass_deadline.total_seconds()
+        while self._context.clock.monotonic() < deadline:
+            mark = self._store.pass_marks.read(RUN_ONCE)
+            if mark.token is not None and read_token(mark.token) == held_by.holder and mark.result is not None:
+                return mark.result
+            if not self._still_runs(held_by):
+                return self._result_of(held_by)
+            self._sleep(JOIN_PAUSE)
+        return None
+
+    def _still_runs(self, held_by: Holding) -> bool:
+        now_held = self._locks.holder(RUN_ONCE)
+        return now_held is not None and now_held.holder == held_by.holder
+
+    def _result_of(self, held_by: Holding) -> Report | None:
+        mark = self._store.pass_marks.read(RUN_ONCE)
+        is_theirs = mark.token is not None and read_token(mark.token) == held_by.holder
+        return mark.result if is_theirs else None
+
+
+def _completed(report: PassReport) -> PassCompleted:
+    return PassCompleted(result=report)
+
+
+def _shown(report: PassReport) -> Report:
+    """A pass as a small JSON object: its counts, its duration, and the first few items that failed."""
+    seconds = round((report.finished_at - report.started_at).total_seconds(), 3)
+    if isinstance(report, PassFailed):
+        return {"pass": report.kind.value, "status": "failed", "seconds": seconds, "error": report.error}
+    failed = [outcome for outcome in report.outcomes if outcome.status.value not in _FINE]
+    shown: Report = {
+        "pass": report.kind.value,
+        "status": report.status.value,
+        "seconds": seconds,
+        "counts": dict(report.counts),
+    }
+    if failed:
+        shown["failed"] = [
+            {"workflow": outcome.workflow_id, "status": outcome.status.value, "reason": outcome.reason}
+            for outcome in failed[:FAILED_ITEMS_SHOWN]
+        ]
+        shown["failed_total"] = len(failed)
+    if report.unreached:
+        shown["unreached"] = report.unreached
+    if report.error:
+        shown["error"] = report.error
+    return shown
+
+
+def _shown_run(result: RunOnceResult) -> Report:
+    return {
+        "run_once": [_shown(part) for part in result.parts],
+        "failed": [kind.value for kind in result.failed],
+        "seconds": round((result.finished_at - result.started_at).total_seconds(), 3),
+    }
+
+
+def _shown_holder(acquisition: Acquisition) -> Report:
+    """Who holds the lock since when, and how long it still lives."""
+    held_by = acquisition.held_by
+    if held_by is None:
+        return {"holder": "unknown", "reason": acquisition.reason}
+    shown: Report = {"holder": held_by.holder.node, "pid": held_by.holder.pid}
+    if held_by.holder.since is not None:
+        shown["since"] = held_by.holder.since.isoformat(timespec="seconds")
+    if held_by.expires_in is not None:
+        shown["expires_in_s"] = round(held_by.expires_in.total_seconds(), 3)
+    return shown

@@ -1,0 +1,86 @@
+"""The one file that turns events into log lines: a stable key first, then what an operator greps for."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from weft_tasks.events import (
+    ClaimLost,
+    CommitUnknown,
+    Event,
+    PassCompleted,
+    PublishFailed,
+    TurnFailed,
+    WakeDiscarded,
+)
+from weft_tasks.results import PassFailed, PassResult, PassStatus
+
+logger = logging.getLogger("weft_tasks")
+
+
+def log_event(event: Event) -> None:
+    """One line per event; nothing for a pass that found nothing to do."""
+    match event:
+        case PassCompleted(result=PassFailed() as failed):
+            logger.error("weft.pass.failed pass=%s error=%r", failed.kind, failed.error)
+        case PassCompleted(result=PassResult() as result):
+            _log_pass(result)
+        case ClaimLost():
+            logger.warning(
+                "weft.claim.lost workflow=%r engine=%s epoch=%d turn=%d attempt=%d: the commit was refused",
+                event.workflow_id,
+                event.engine_id,
+                event.epoch,
+                event.turn,
+                event.attempt,
+            )
+        case WakeDiscarded(message=message):
+            logger.info(
+                "weft.wake.discarded workflow=%r engine=%s epoch=%d turn=%d reason=%s",
+                message.workflow_id,
+                message.engine_id,
+                message.epoch,
+                message.turn,
+                event.reason,
+            )
+        case TurnFailed():
+            logger.warning(
+                "weft.turn.failed workflow=%r engine=%s epoch=%d turn=%d error=%r %s",
+                event.workflow_id,
+                event.engine_id,
+                event.epoch,
+                event.turn,
+                event.error,
+                "the workflow has failed" if event.retry_in is None else f"next try in {event.retry_in:g} s",
+            )
+        case CommitUnknown():
+            logger.warning(
+                "weft.commit.unknown workflow=%r engine=%s epoch=%d turn=%d error=%r",
+                event.workflow_id,
+                event.engine_id,
+                event.epoch,
+                event.turn,
+                event.error,
+            )
+        case PublishFailed():
+            logger.warning(
+                "weft.publish.failed message=%r error=%r: the row sends it again", event.message, event.error
+            )
+
+
+def _log_pass(result: PassResult[Any]) -> None:
+    facts = " ".join(f"{name}={count}" for name, count in sorted(result.counts.items()))
+    ended_badly = result.status is not PassStatus.COMPLETED or result.split_slices
+    if not (facts or ended_badly):
+        return
+    logger.log(
+        logging.WARNING if ended_badly or "failed" in result.counts else logging.INFO,
+        "weft.pass.completed pass=%s status=%s seconds=%.3f %s%s%s",
+        result.kind,
+        result.status,
+        result.duration.total_seconds(),
+        facts,
+        f" unreached={result.unreached}" if result.unreached else "",
+        f" error={result.error!r}" if result.error else "",
+    )
