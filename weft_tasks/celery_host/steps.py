@@ -11,6 +11,7 @@ from celery.worker import state as worker_state
 from weft_tasks.celery_host.heart import ForkGuard, Hand
 from weft_tasks.celery_host.names import RUN_TURN
 from weft_tasks.celery_host.queues import engine_queue, is_engine
+from weft_tasks.celery_host.quiet_ticks import hide_ticks_that_went_well
 from weft_tasks.errors import WeftError
 from weft_tasks.settings import Settings
 
@@ -32,6 +33,7 @@ class EngineStep(bootsteps.StartStopStep):
         worker.weft_heart = None
         try:
             self.weft.check_before_start()
+            hide_ticks_that_went_well()
             _refuse_pool(worker)
         except WeftError as error:
             _exit(error)
