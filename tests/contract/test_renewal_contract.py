@@ -126,6 +126,11 @@ def test_claims_renewed_together_keep_their_own_conditions_and_their_order(bed: 
     assert [bed.claim(f"w{n}").expires_at for n in (0, 2, 3)] == [later, later, START + T]
 
 
+def test_two_claims_of_one_workflow_in_one_list_are_answered_one_by_one(bed: Bed, held: HeldClaim) -> None:
+    stale = HeldClaim(workflow_id="w", engine_id="z", epoch=0)
+    assert bed.claims.renew_all([stale, held]) == (Answer.LOST, Answer.WON)
+
+
 def test_a_claim_named_twice_is_renewed_twice(bed: Bed, held: HeldClaim) -> None:
     assert bed.claims.renew_all([held, held]) == (Answer.WON, Answer.WON)
 

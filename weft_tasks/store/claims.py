@@ -208,21 +208,21 @@ class Claims:
 
         Raises StoreUnavailable if any statement was not answered; then every answer of the call is unknown.
         """
-        won: set[str] = set()
+        won: set[HeldClaim] = set()
         for start in range(0, len(wanted), SLICE):
             won |= self._renew_slice(wanted[start : start + SLICE])
-        return tuple(Answer.WON if claim.workflow_id in won else Answer.LOST for claim in wanted)
+        return tuple(Answer.WON if claim in won else Answer.LOST for claim in wanted)
 
-    def _renew_slice(self, wanted: Sequence[HeldClaim]) -> set[str]:
+    def _renew_slice(self, wanted: Sequence[HeldClaim]) -> set[HeldClaim]:
         named = [(claim.workflow_id, claim.engine_id, claim.epoch) for claim in wanted]
         with self._database.transaction() as connection:
             renewed = connection.execute(
                 update(claims)
                 .where(tuple_(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch).in_(named))
                 .values(expires_at=func.coalesce(self._expiry(claims.c.engine_id), claims.c.expires_at))
-                .returning(claims.c.workflow_id)
+                .returning(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch)
             )
-            return set(renewed.scalars())
+            return {HeldClaim(workflow_id=row[0], engine_id=row[1], epoch=row[2]) for row in renewed}
 
     # -- release
 
