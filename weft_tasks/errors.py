@@ -108,5 +108,52 @@ class SignalKeyConflict(WeftError):
         self.workflow_id, self.key = workflow_id, key
 
 
+class UpdateKeyConflict(WeftError):
+    """A key was used again for a different update."""
+
+    def __init__(self, workflow_id: str, key: str) -> None:
+        super().__init__(f"workflow {workflow_id!r} already has another update under the key {key!r}")
+        self.workflow_id, self.key = workflow_id, key
+
+
+class UpdateRejected(WeftError):
+    """A validator refused the update; nothing was changed."""
+
+    def __init__(self, workflow_id: str, name: str, reason: str) -> None:
+        super().__init__(f"workflow {workflow_id!r} rejected the update {name!r}: {reason}")
+        self.workflow_id, self.name, self.reason = workflow_id, name, reason
+
+
+class UpdateFailed(WeftError):
+    """The update's handler raised; what it did was undone. `error_type` is the name of what it raised."""
+
+    def __init__(self, workflow_id: str, name: str, error_type: str, message: str) -> None:
+        super().__init__(f"the update {name!r} of workflow {workflow_id!r} failed: {error_type}: {message}")
+        self.workflow_id, self.name, self.error_type, self.message = workflow_id, name, error_type, message
+
+
+class ResultTimeout(WeftError, TimeoutError):
+    """There is no result yet. Waiting longer, or asking again, loses nothing."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(f"{what} has no result after {seconds:g} s")
+
+
+class WorkflowNotCompleted(WeftError):
+    """The workflow ended in another way than by completing. `error` is what its row says about why."""
+
+    def __init__(self, workflow_id: str, status: str, error: object) -> None:
+        super().__init__(f"workflow {workflow_id!r} ended as {status}: {error}")
+        self.workflow_id, self.status, self.error = workflow_id, status, error
+
+
+class WrongStatus(WeftError):
+    """What was asked makes no sense in the workflow's status."""
+
+    def __init__(self, workflow_id: str, verb: str, status: str) -> None:
+        super().__init__(f"workflow {workflow_id!r} cannot be {verb}: its status is {status}")
+        self.workflow_id, self.status = workflow_id, status
+
+
 class TurnError(WeftError):
     """A handler used its turn in a way that has no meaning; the turn fails and commits nothing."""

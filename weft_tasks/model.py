@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -11,17 +11,22 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 class WorkflowStatus(StrEnum):
-    """Running is the only status in which turns run; completed and failed are endings."""
+    """Running is the only status in which turns run."""
 
     RUNNING = "running"
+    SUSPENDED = "suspended"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+    TERMINATED = "terminated"
+    TIMED_OUT = "timed-out"
     SET_ASIDE = "set-aside"
     """Begun too often without a commit (O11): kept out of the way, with its reason, until somebody retries it."""
 
     @property
     def is_ended(self) -> bool:
-        return self in (WorkflowStatus.COMPLETED, WorkflowStatus.FAILED)
+        """Over for good: it takes nothing more, and only its id may be used again."""
+        return self not in (WorkflowStatus.RUNNING, WorkflowStatus.SUSPENDED, WorkflowStatus.SET_ASIDE)
 
 
 class EngineStatus(StrEnum):
@@ -69,14 +74,17 @@ class WorkflowInfo:
 
     id: str
     type: str
+    version: int
     run_id: str
     status: WorkflowStatus
+    is_cancelling: bool
     engine_id: str | None
     epoch: int
     turn: int
     is_due: bool
     waits: tuple[Wait, ...]
     pending_signals: int
+    pending_updates: int
     state: dict[str, Json]
     input: Json
     result: Json
@@ -84,6 +92,7 @@ class WorkflowInfo:
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None
+    parent_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,3 +103,36 @@ class SignalReceipt:
     run_id: str
     number: int
     is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateReceipt:
+    """Which update it is: its run, its number there, and the key under which it may be sent again."""
+
+    workflow_id: str
+    run_id: str
+    number: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """The run that a child belongs to; `reply` is the name of the signal that tells it how the child ended."""
+
+    id: str
+    run_id: str
+    reply: str | None
+    close_policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWorkflow:
+    """A workflow to start. Durations count from the start, by the database's clock."""
+
+    id: str
+    type: str
+    input_json: str
+    version: int = 1
+    delay: timedelta | None = None
+    timeout: timedelta | None = None
+    parent: Parent | None = None

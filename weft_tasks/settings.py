@@ -63,6 +63,8 @@ class Settings:
     turn_retry_delay: timedelta = timedelta(seconds=1)
     """Wait before the second try; doubles with each further one."""
     turn_retry_delay_max: timedelta = timedelta(minutes=5)
+    cancel_bound: timedelta = timedelta(seconds=30)
+    """How long the last turn of a cancelled workflow may take, from the cancel on."""
     payload_limit: int = 256 * 1024
     """Bytes of JSON that one state, input, result or signal may have."""
     publish_timeout: timedelta = timedelta(seconds=1)

@@ -9,14 +9,18 @@ from sqlalchemy import select
 
 from weft_tasks.settings import Settings
 from weft_tasks.store.claims import Claims
-from weft_tasks.store.clock import DatabaseClock, StoreClock
+from weft_tasks.store.clock import DatabaseClock, StoreClock, milliseconds
 from weft_tasks.store.database import Database, Limits
+from weft_tasks.store.endings import Endings
 from weft_tasks.store.engines import Engines
 from weft_tasks.store.history import History
+from weft_tasks.store.lifecycle import Lifecycle
+from weft_tasks.store.outbox import Outbox
 from weft_tasks.store.pass_marks import PassMarks
 from weft_tasks.store.signals import Signals
 from weft_tasks.store.tables import store as store_row
 from weft_tasks.store.turns import Turns
+from weft_tasks.store.updates import Updates
 from weft_tasks.store.workflows import Workflows
 
 
@@ -30,6 +34,9 @@ class Store:
     workflows: Workflows
     turns: Turns
     signals: Signals
+    updates: Updates
+    outbox: Outbox
+    lifecycle: Lifecycle
     pass_marks: PassMarks
     history: History
 
@@ -39,13 +46,19 @@ class Store:
         clock = clock or DatabaseClock()
         database = Database(settings.database_url, limits or limits_of(settings))
         claims = Claims(database, clock, settings)
+        workflows = Workflows(database, clock, settings)
+        outbox = Outbox(database, clock, settings)
+        endings = Endings(clock, outbox, milliseconds(settings.cancel_bound))
         return cls(
             database=database,
             claims=claims,
             engines=Engines(database, clock, settings),
-            workflows=Workflows(database, clock, settings),
-            turns=Turns(database, clock, settings, claims),
+            workflows=workflows,
+            turns=Turns(database, clock, settings, claims=claims, workflows=workflows, outbox=outbox, endings=endings),
             signals=Signals(database, clock, settings),
+            updates=Updates(database, clock, settings),
+            outbox=outbox,
+            lifecycle=Lifecycle(database, clock, settings, claims=claims, endings=endings),
             pass_marks=PassMarks(database, clock, settings),
             history=History(database),
         )

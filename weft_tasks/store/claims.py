@@ -125,7 +125,7 @@ class Claims:
             .where(
                 *is_named,
                 is_running,
-                self._liveness.knows_type(literal(target), workflows.c.type),
+                self._liveness.can_run(literal(target)),
                 may,
             )
             .values(
@@ -134,18 +134,20 @@ class Claims:
                 attempt_open=False,
                 dispatches=0,
                 unanswered=0,
-                # The one who grants it sends the message next; if that is lost, it is overdue after R.
-                dispatched_witnessed=case((workflows.c.due, self._liveness.witnessed_now()), else_=null()),
+                # The one who grants it sends the message next, if it may run; if that is lost, it is overdue after R.
+                dispatched_witnessed=case((self._liveness.may_run_now(), self._liveness.witnessed_now()), else_=null()),
                 **({} if holder is None else self._deposed(holder)),
             )
-            .returning(workflows.c.epoch, workflows.c.turn, workflows.c.due)
+            .returning(workflows.c.epoch, workflows.c.turn, workflows.c.dispatched_witnessed)
         ).one_or_none()
         if moved is None:
             return self._why_not(connection, workflow_id, is_named, target)
         self._write_claim(connection, workflow_id, target, moved.epoch)
         if holder is not None:
             record(connection, self._clock, workflow_id, run_id, "taken-over", target, moved.epoch, {"from": holder})
-        return Grant(answer=TakeoverAnswer.WON, epoch=moved.epoch, turn=moved.turn, is_due=moved.due)
+        return Grant(
+            answer=TakeoverAnswer.WON, epoch=moved.epoch, turn=moved.turn, is_due=moved.dispatched_witnessed is not None
+        )
 
     def _deposed(self, holder: str) -> dict[str, object]:
         return {"deposed_engine_id": holder, "deposed_witnessed": self._liveness.witnessed_now()}
@@ -166,11 +168,11 @@ class Claims:
         self, connection: Connection, workflow_id: str, is_named: Sequence[ColumnElement[bool]], target: str
     ) -> Grant:
         row = connection.execute(
-            select(self._liveness.knows_type(literal(target), workflows.c.type).label("knows_type")).where(*is_named)
+            select(self._liveness.can_run(literal(target)).label("can_run")).where(*is_named)
         ).one_or_none()
         if row is None:
             return Grant(answer=TakeoverAnswer.LOST)
-        return Grant(answer=TakeoverAnswer.NOT_ELIGIBLE if row.knows_type else TakeoverAnswer.NO_TARGET)
+        return Grant(answer=TakeoverAnswer.NOT_ELIGIBLE if row.can_run else TakeoverAnswer.NO_TARGET)
 
     def _write_claim(self, connection: Connection, workflow_id: str, engine_id: str, epoch: int) -> None:
         values = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 
 from sqlalchemy import Connection, ScalarSelect, delete, exists, func, insert, not_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -57,8 +58,19 @@ class Engines:
         self._settings = settings
         self._liveness = Liveness(settings, clock)
 
-    def register(self, engine_id: str, *, node: str, host: str, pid: int, types: Iterable[str], slots: int) -> None:
-        """Write the engine's row, live from now on, with the workflow types it can run.
+    def register(
+        self,
+        engine_id: str,
+        *,
+        node: str,
+        host: str,
+        pid: int,
+        types: Iterable[str],
+        slots: int,
+        versions: Mapping[str, Iterable[int]] = MappingProxyType({}),
+    ) -> None:
+        """Write the engine's row, live from now on, with the workflow types it can run, in `versions` (1 if none are
+        named).
 
         Raises DuplicateNodeError while another live row has this node name (O12).
         """
@@ -82,7 +94,11 @@ class Engines:
                         deaf=False,
                     )
                 )
-                rows = [{"engine_id": engine_id, "type": name} for name in sorted(set(types))]
+                rows = [
+                    {"engine_id": engine_id, "type": name, "version": version}
+                    for name in sorted(set(types))
+                    for version in sorted(set(versions.get(name, (1,))))
+                ]
                 if rows:
                     connection.execute(insert(engine_types), rows)
         except IntegrityError:
@@ -170,7 +186,7 @@ class Engines:
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
             types: dict[str, list[str]] = {}
-            for engine_id, name in connection.execute(select(engine_types.c.engine_id, engine_types.c.type)):
+            for engine_id, name in connection.execute(select(engine_types.c.engine_id, engine_types.c.type).distinct()):
                 types.setdefault(engine_id, []).append(name)
         return tuple(
             EngineInfo(

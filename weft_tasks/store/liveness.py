@@ -133,8 +133,13 @@ class Liveness:
         ]
         return or_(sent.is_(None), sent + case(*steps, else_=wait) < self.witnessed_now())
 
-    def knows_type(self, engine_id: ColumnElement[str], type_name: ColumnElement[str]) -> ColumnElement[bool]:
-        return exists().where(engine_types.c.engine_id == engine_id, engine_types.c.type == type_name)
+    def can_run(self, engine_id: ColumnElement[str]) -> ColumnElement[bool]:
+        """Whether the engine registered this workflow's type, in this workflow's version."""
+        return exists().where(
+            engine_types.c.engine_id == engine_id,
+            engine_types.c.type == workflows.c.type,
+            engine_types.c.version == workflows.c.version,
+        )
 
     def witnessed_ago(self, duration: timedelta) -> ColumnElement[int]:
         return self.witnessed_now() - milliseconds(duration)

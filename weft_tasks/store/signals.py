@@ -19,7 +19,7 @@ from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.tables import is_running, signals, workflows
-from weft_tasks.store.turns import waits_of
+from weft_tasks.store.waits import waits_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +50,25 @@ class Signals:
         self._liveness = Liveness(settings, clock)
 
     def send(
-        self, workflow_id: str, name: str, payload: str, *, key: str | None, connection: Connection | None = None
+        self,
+        workflow_id: str,
+        name: str,
+        payload: str,
+        *,
+        key: str | None,
+        connection: Connection | None = None,
+        run_id: str | None = None,
+        is_failure: bool = False,
     ) -> SentSignal:
         """Store the signal in the workflow's current run, and make the workflow due if it waits for the name.
 
         One transaction, or the caller's. Raises WorkflowNotFound, WorkflowEnded, or SignalKeyConflict when the key was
-        used for another name or payload; the same signal sent again gets the first receipt.
+        used for another name or payload; the same signal sent again gets the first receipt. `run_id` is for replies,
+        which belong to one run and no other.
         """
         with self._database.transaction(connection) as own:
             row = own.execute(select(workflows).where(workflows.c.id == workflow_id).with_for_update()).one_or_none()
-            if row is None:
+            if row is None or run_id not in (None, row.run_id):
                 raise WorkflowNotFound(workflow_id)
             earlier = self._earlier(own, row, name, payload, key)
             if earlier is not None:
@@ -74,6 +83,7 @@ class Signals:
                     workflow_id=workflow_id,
                     name=name,
                     payload=payload,
+                    is_failure=is_failure,
                     key=key,
                     sent_at=self._clock.now(),
                 )
@@ -112,7 +122,7 @@ class Signals:
                 **({"dispatched_witnessed": self._liveness.witnessed_now()} if sends else {}),
             )
         )
-        return _wake_message(row) if sends else None
+        return wake_message(row) if sends else None
 
     # -- the poll
 
@@ -167,7 +177,7 @@ class Signals:
                     workflows.c.id == wait.workflow_id,
                     workflows.c.run_id == wait.run_id,
                     workflows.c.turn == wait.turn,
-                    *_IS_PARKED,
+                    *IS_PARKED,
                 )
                 .values(
                     due=True,
@@ -178,10 +188,10 @@ class Signals:
             ).one_or_none()
         if row is None:
             return Answer.LOST, None
-        return Answer.WON, _wake_message(row) if row.engine_id is not None else None
+        return Answer.WON, wake_message(row) if row.engine_id is not None else None
 
 
-_IS_PARKED = (
+IS_PARKED = (
     is_running,
     not_(workflows.c.due),
     not_(workflows.c.attempt_open),
@@ -196,7 +206,7 @@ def _parked_workflows() -> Any:
         workflows.c.waits,
         workflows.c.waiting_since_at,
         workflows.c.next_deadline_at,
-    ).where(*_IS_PARKED)
+    ).where(*IS_PARKED)
 
 
 def _awaits(row: AnyRow, name: str) -> bool:
@@ -212,5 +222,5 @@ def _ready(row: AnyRow, name: str, *, deadline_passed: bool = False) -> ReadyWai
     return ReadyWait(workflow_id=row.id, run_id=row.run_id, turn=row.turn, name=name, deadline_passed=deadline_passed)
 
 
-def _wake_message(row: AnyRow) -> TurnMessage:
+def wake_message(row: AnyRow) -> TurnMessage:
     return TurnMessage(workflow_id=row.id, run_id=row.run_id, engine_id=row.engine_id, epoch=row.epoch, turn=row.turn)

@@ -64,6 +64,7 @@ engine_types = Table(
     metadata,
     Column("engine_id", Id, primary_key=True),
     Column("type", Id, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
 )
 
 workflows = Table(
@@ -71,6 +72,7 @@ workflows = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("type", Id, nullable=False),
+    Column("version", Integer, nullable=False),
     Column("run_id", String(32), nullable=False),
     Column("status", String(16), nullable=False),
     # -- the fence
@@ -99,6 +101,14 @@ workflows = Table(
     Column("waits", Text, nullable=False),
     Column("waiting_since_at", BigInteger),
     Column("next_deadline_at", BigInteger),
+    # -- how it ends by itself: the bound of a cancel's last turn, or else the workflow's own timeout
+    Column("end_by_at", BigInteger),
+    Column("cancelling", Boolean(create_constraint=False), nullable=False),
+    # -- the workflow that started it, where its result goes, and what becomes of it when that one ends
+    Column("parent_id", Id),
+    Column("parent_run_id", String(32)),
+    Column("parent_reply", Id),
+    Column("close_policy", String(16)),
     # -- the last takeover, for the cooldown of O11
     Column("deposed_engine_id", Id),
     Column("deposed_witnessed", BigInteger),
@@ -123,6 +133,10 @@ Index(
     postgresql_where=_has_deadline,
     sqlite_where=_has_deadline,
 )
+_ends_by_itself = workflows.c.end_by_at.is_not(None)
+Index("ix_weft_workflows_end", workflows.c.end_by_at, postgresql_where=_ends_by_itself, sqlite_where=_ends_by_itself)
+_is_child = workflows.c.parent_run_id.is_not(None)
+Index("ix_weft_workflows_parent", workflows.c.parent_run_id, postgresql_where=_is_child, sqlite_where=_is_child)
 Index("ix_weft_workflows_status", workflows.c.status, workflows.c.type, workflows.c.created_at)
 
 claims = Table(
@@ -146,6 +160,8 @@ signals = Table(
     Column("workflow_id", Id, nullable=False),
     Column("name", Id, nullable=False),
     Column("payload", Text, nullable=False),
+    # A reply that tells of a failure: of a called task or of a child.
+    Column("is_failure", Boolean(create_constraint=False), nullable=False),
     Column("key", Id),
     Column("sent_at", BigInteger, nullable=False),
     # The turn whose commit consumed it: a mark on the row, never a cursor.
@@ -160,6 +176,48 @@ Index(
     sqlite_where=_is_pending,
 )
 Index("uq_weft_signals_key", signals.c.run_id, signals.c.key, unique=True)
+
+updates = Table(
+    "weft_updates",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    # Drawn from the run's inbox, like a signal's.
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("workflow_id", Id, nullable=False),
+    Column("key", Id, nullable=False),
+    Column("name", Id, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("answer", Text),
+    # Turns that began with it and did not commit: one that kills every turn must not block those behind it.
+    Column("begun", Integer, nullable=False),
+    Column("sent_at", BigInteger, nullable=False),
+    Column("answered_at", BigInteger),
+)
+_is_unanswered = updates.c.status == literal_column("'pending'")
+Index(
+    "ix_weft_updates_pending",
+    updates.c.run_id,
+    updates.c.number,
+    postgresql_where=_is_unanswered,
+    sqlite_where=_is_unanswered,
+)
+Index("uq_weft_updates_key", updates.c.run_id, updates.c.key, unique=True)
+
+# What a commit owes to others: tasks to send, and replies to parents. A row goes when its debt is paid.
+outbox = Table(
+    "weft_outbox",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("workflow_id", Id, nullable=False),
+    Column("run_id", String(32), nullable=False),
+    Column("body", Text, nullable=False),
+    # The one who commits it sends it at once; after R of witnessed time a pass does.
+    Column("dispatched_witnessed", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("ix_weft_outbox_dispatched", outbox.c.dispatched_witnessed)
 
 turns = Table(
     "weft_turns",

@@ -60,7 +60,8 @@ class StoreReclaim:
         target = self._placement.choose(candidate)
         if target is None:
             return TakeoverAttempt(
-                status=ReclaimStatus.NOT_ELIGIBLE, reason=f"no other engine takes {candidate.type!r} now"
+                status=ReclaimStatus.NOT_ELIGIBLE,
+                reason=f"no engine for {candidate.type!r} version {candidate.version} now",
             )
         try:
             grant = self._grant(candidate, target)
@@ -70,7 +71,7 @@ class StoreReclaim:
         if grant.answer is TakeoverAnswer.WON:
             self._follow_up(candidate, target, grant)
         elif grant.answer is TakeoverAnswer.NO_TARGET:
-            self._placement.drop(target, candidate.type)
+            self._placement.drop(target, candidate)
         else:
             self._placement.give_back(target)
         return _ATTEMPTS[grant.answer]
@@ -124,7 +125,7 @@ class Placement:
             able = [
                 engine_id
                 for engine_id, types in self._types.items()
-                if candidate.type in types and engine_id != candidate.engine_id
+                if (candidate.type, candidate.version) in types and engine_id != candidate.engine_id
             ]
             if not able:
                 return None
@@ -137,11 +138,11 @@ class Placement:
         with self._lock:
             self._loads[engine_id] -= 1
 
-    def drop(self, engine_id: str, type_name: str) -> None:
+    def drop(self, engine_id: str, candidate: ReclaimCandidate) -> None:
         """The engine turned out not to take this type now: not offered again in this pass."""
         with self._lock:
             self._loads[engine_id] -= 1
-            self._types[engine_id].discard(type_name)
+            self._types[engine_id].discard((candidate.type, candidate.version))
 
 
 class StoreSignalPoll:

@@ -7,6 +7,7 @@ fixed at the turn's first begin and is the same for every later attempt. Its out
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -30,22 +31,25 @@ from sqlalchemy import (
     true,
     update,
 )
+from sqlalchemy.exc import IntegrityError
 
-from weft_tasks.errors import StoreUnavailable
-from weft_tasks.model import Json, TurnMessage, Wait, WorkflowStatus
+from weft_tasks.errors import InvalidInput, StoreUnavailable
+from weft_tasks.model import Json, NewWorkflow, TurnMessage, Wait, WorkflowStatus
 from weft_tasks.settings import Settings
 from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import StoreClock, milliseconds, milliseconds_of, moment_of
 from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.endings import Endings
 from weft_tasks.store.history import record
 from weft_tasks.store.liveness import Liveness
-from weft_tasks.store.tables import engines, is_running, signals, turns, workflows
+from weft_tasks.store.outbox import Debt, Outbox
+from weft_tasks.store.tables import engines, is_running, signals, turns, updates, workflows
+from weft_tasks.store.updates import UPDATE_TRIES, UPDATES_PER_TURN, UpdateStatus
+from weft_tasks.store.waits import parked_on, waits_of
+from weft_tasks.store.workflows import Workflows
 
 SIGNALS_PER_TURN = 1000
 """How many buffered signals one turn sees; the rest makes the workflow due again."""
-UNDELIVERABLE = -1
-"""`consumed_turn` of a signal whose workflow ended before any turn took it."""
-
 _TURN_OVER: Mapping[str, Any] = MappingProxyType(
     {"begun": 0, "tries": 0, "turn_inbox": None, "turn_began_at": None, "not_before_at": None}
 )
@@ -77,6 +81,19 @@ class BufferedSignal:
     name: str
     payload: Json
     sent_at: datetime
+    is_failure: bool = False
+    """A reply that tells of a failure: of a called task, or of a child that did not complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferedUpdate:
+    """An unanswered update as a turn sees it. `is_spent`: it took down too many turns, and is answered unheard."""
+
+    number: int
+    key: str
+    name: str
+    payload: Json
+    is_spent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +113,12 @@ class BegunTurn:
     input: Json
     state_json: str
     signals: tuple[BufferedSignal, ...]
-    has_more_signals: bool
+    has_more: bool
+    """Signals or updates that this turn is not given: the next one is due at once."""
     waits: tuple[Wait, ...]
+    version: int = 1
+    updates: tuple[BufferedUpdate, ...] = ()
+    is_cancelling: bool = False
 
     @property
     def expired_waits(self) -> tuple[str, ...]:
@@ -109,8 +130,22 @@ class BegunTurn:
         """Whether the handler has a reason to run; a wake that proves empty does not call it."""
         awaited = {wait.name for wait in self.waits}
         return bool(
-            self.turn == 0 or self.tries or self.expired_waits or any(signal.name in awaited for signal in self.signals)
+            self.turn == 0
+            or self.tries
+            or self.is_cancelling
+            or self.updates
+            or self.expired_waits
+            or any(signal.name in awaited for signal in self.signals)
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateOutcome:
+    """The one answer to an update."""
+
+    number: int
+    status: UpdateStatus
+    answer: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +160,9 @@ class TurnOutcome:
     error: str | None = None
     wants_more: bool = False
     """The turn left signals that it now waits for: the next turn is due at once."""
+    answers: tuple[UpdateOutcome, ...] = ()
+    calls: tuple[Debt, ...] = ()
+    children: tuple[NewWorkflow, ...] = ()
 
 
 class CommitStatus(StrEnum):
@@ -142,16 +180,33 @@ class CommitAnswer:
     status: CommitStatus
     next_message: TurnMessage | None = None
     is_released: bool = False
+    debts: tuple[Debt, ...] = ()
+    """What the commit owes to others, to be paid now that it stands."""
+    started: tuple[TurnMessage, ...] = ()
+    """The offers of the children that the commit started."""
 
 
 class Turns:
     """The verbs on turns. StoreUnavailable from any of them means unknown (O8)."""
 
-    def __init__(self, database: Database, clock: StoreClock, settings: Settings, claims: Claims) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: StoreClock,
+        settings: Settings,
+        *,
+        claims: Claims,
+        workflows: Workflows,
+        outbox: Outbox,
+        endings: Endings,
+    ) -> None:
         self._database = database
         self._clock = clock
         self._settings = settings
         self._claims = claims
+        self._workflows = workflows
+        self._outbox = outbox
+        self._endings = endings
         self._liveness = Liveness(settings, clock)
 
     # -- begin
@@ -168,7 +223,8 @@ class Turns:
                 return self._why_not(connection, message)
             if row.engine_is_deaf:
                 connection.execute(update(engines).where(engines.c.id == message.engine_id).values(deaf=False))
-            return _begun(row, self._signals_within(connection, row.run_id, row.turn_inbox))
+            seen = self._signals_within(connection, row.run_id, row.turn_inbox)
+            return _begun(row, seen, self._updates_within(connection, row))
 
     def _opening(self, message: TurnMessage, task_id: str) -> Any:
         engine = engines.c.id == message.engine_id
@@ -198,11 +254,28 @@ class Turns:
 
     def _signals_within(self, connection: Connection, run_id: str, horizon: int) -> Sequence[AnyRow]:
         return connection.execute(
-            select(signals.c.number, signals.c.name, signals.c.payload, signals.c.sent_at)
+            select(signals)
             .where(signals.c.run_id == run_id, signals.c.consumed_turn.is_(None), signals.c.number <= horizon)
             .order_by(signals.c.number)
             .limit(SIGNALS_PER_TURN + 1)
         ).all()
+
+    def _updates_within(self, connection: Connection, row: AnyRow) -> Sequence[AnyRow]:
+        """The unanswered updates up to the horizon, each counted as begun with. After an attempt that did not commit
+        they come one at a time, so that one which takes down every turn is told from the others."""
+        pending = (
+            updates.c.run_id == row.run_id,
+            updates.c.status == UpdateStatus.PENDING,
+            updates.c.number <= row.turn_inbox,
+        )
+        limit = 1 if row.begun > 1 else UPDATES_PER_TURN
+        found = connection.execute(select(updates).where(*pending).order_by(updates.c.number).limit(limit + 1)).all()
+        if found:
+            given = [update_row.number for update_row in found[:limit]]
+            connection.execute(
+                update(updates).where(*pending, updates.c.number.in_(given)).values(begun=updates.c.begun + 1)
+            )
+        return found
 
     def _why_not(self, connection: Connection, message: TurnMessage) -> Discard:
         row = connection.execute(
@@ -255,23 +328,43 @@ class Turns:
             "result": outcome.result,
             "error": outcome.error,
             **_TURN_OVER,
-            **self._parked_on(outcome.waits),
+            **parked_on(outcome.waits, self._clock.now()),
         }
         due = self._due_again(begun, outcome.wants_more)
         if outcome.status.is_ended:
-            values |= {"engine_id": None, "ended_at": self._clock.now()}
+            values |= {"engine_id": None, "ended_at": self._clock.now(), "end_by_at": None}
             due = false()
-        with self._database.transaction() as connection:
-            answer = self._close(connection, begun, due, values)
-            if answer.status is CommitStatus.WON:
+        try:
+            with self._database.transaction() as connection:
+                answer, row = self._close(connection, begun, due, values)
+                if row is None:
+                    return answer
                 self._consume(connection, begun, outcome)
                 connection.execute(insert(turns).values(self._turn_record(begun, outcome)))
-            return answer
+                return replace(answer, **self._spread(connection, row, outcome))
+        except IntegrityError as error:
+            # Only a child can collide: everything else here is written under the lock on this workflow's row.
+            raise InvalidInput("child", f"has the id of a workflow that exists already: {error.orig}") from error
+
+    def _spread(self, connection: Connection, row: AnyRow, outcome: TurnOutcome) -> dict[str, Any]:
+        """What the commit means to others: calls, children, and what follows from an end."""
+        self._outbox.owe(connection, outcome.calls)
+        started = tuple(self._start_child(connection, child) for child in outcome.children)
+        debts = outcome.calls
+        if outcome.status.is_ended:
+            debts += self._endings.follow(connection, row, outcome.status, result=outcome.result, error=outcome.error)
+        return {"debts": debts, "started": started}
+
+    def _start_child(self, connection: Connection, child: NewWorkflow) -> TurnMessage:
+        run_id = uuid.uuid4().hex
+        floor = self._workflows.lock_floor(connection)
+        self._workflows.insert(connection, child, run_id, floor)
+        return TurnMessage(workflow_id=child.id, run_id=run_id, engine_id=None, epoch=floor, turn=0)
 
     def settle(self, begun: BegunTurn) -> CommitAnswer:
         """Close an attempt that had no work to do: the turn keeps its number, its waits and their deadlines."""
         with self._database.transaction() as connection:
-            return self._close(connection, begun, self._due_again(begun, begun.has_more_signals), dict(_TURN_OVER))
+            return self._close(connection, begun, self._due_again(begun, begun.has_more), dict(_TURN_OVER))[0]
 
     def retry_later(self, begun: BegunTurn, error: str, delay: timedelta) -> CommitAnswer:
         """Close an attempt whose handler raised: nothing it did commits, and the same turn is tried again after
@@ -284,7 +377,7 @@ class Turns:
             "dispatched_witnessed": None,
         }
         with self._database.transaction() as connection:
-            answer = self._close(connection, begun, true(), values)
+            answer, _row = self._close(connection, begun, true(), values)
         return replace(answer, next_message=None)
 
     def was_closed_by(self, begun: BegunTurn) -> bool:
@@ -328,7 +421,7 @@ class Turns:
 
     def _close(
         self, connection: Connection, begun: BegunTurn, due: ColumnElement[bool], values: Mapping[str, Any]
-    ) -> CommitAnswer:
+    ) -> tuple[CommitAnswer, AnyRow | None]:
         """The conditional write that ends an attempt. A draining engine releases the claim with it (O6)."""
         keeps_claim = self._liveness.is_live(begun.engine_id)
         # Whoever commits sends the next message itself; for a released workflow the reclaim pass does, at once.
@@ -341,30 +434,17 @@ class Turns:
             "updated_at": self._clock.now(),
         }
         row = connection.execute(
-            update(workflows)
-            .where(*_fence(begun))
-            .values({**closing, **values})
-            .returning(workflows.c.status, workflows.c.engine_id, workflows.c.epoch, workflows.c.turn, workflows.c.due)
+            update(workflows).where(*_fence(begun)).values({**closing, **values}).returning(workflows)
         ).one_or_none()
         if row is None:
-            return CommitAnswer(status=CommitStatus.LOST)
+            return CommitAnswer(status=CommitStatus.LOST), None
         if row.engine_id is None:
             self._claims.drop(connection, [begun.workflow_id])
-        return _won(begun, row)
+        return _won(begun, row), row
 
     def _due_again(self, begun: BegunTurn, wants_more: bool) -> ColumnElement[bool]:
         """O9: a commit clears only what its begin saw; what arrived beyond the horizon keeps the workflow due."""
         return true() if wants_more else workflows.c.inbox > begun.horizon
-
-    def _parked_on(self, waits: Sequence[tuple[str, timedelta | None]]) -> dict[str, Any]:
-        deadline = min((timeout for _name, timeout in waits if timeout is not None), default=None)
-        return {
-            "waits": json.dumps(
-                [[name, None if timeout is None else milliseconds(timeout)] for name, timeout in waits]
-            ),
-            "waiting_since_at": self._clock.now(),
-            "next_deadline_at": None if deadline is None else self._clock.now() + milliseconds(deadline),
-        }
 
     def _consume(self, connection: Connection, begun: BegunTurn, outcome: TurnOutcome) -> None:
         pending = and_(signals.c.run_id == begun.run_id, signals.c.consumed_turn.is_(None))
@@ -375,8 +455,16 @@ class Turns:
             if marked.rowcount != len(outcome.consumed):
                 # Cannot happen while the fence holds; if it does, the whole turn rolls back rather than lose one.
                 raise StoreUnavailable("a signal of this turn was consumed elsewhere; the turn was not committed")
-        if outcome.status.is_ended:
-            connection.execute(update(signals).where(pending).values(consumed_turn=UNDELIVERABLE))
+        for answer in outcome.answers:
+            connection.execute(
+                update(updates)
+                .where(
+                    updates.c.run_id == begun.run_id,
+                    updates.c.number == answer.number,
+                    updates.c.status == UpdateStatus.PENDING,
+                )
+                .values(status=answer.status, answer=answer.answer, answered_at=self._clock.now())
+            )
 
     def _turn_record(self, begun: BegunTurn, outcome: TurnOutcome) -> dict[str, Any]:
         return {
@@ -390,14 +478,6 @@ class Turns:
             "committed_at": self._clock.now(),
             "outcome": "parked" if outcome.status is WorkflowStatus.RUNNING else outcome.status,
         }
-
-
-def waits_of(encoded: str, since_ms: int | None) -> tuple[Wait, ...]:
-    """The waits as their row has them: names with a duration, counted from the commit that parked the workflow."""
-    return tuple(
-        Wait(name=name, deadline=None if timeout is None or since_ms is None else moment_of(since_ms + timeout))
-        for name, timeout in json.loads(encoded)
-    )
 
 
 def _named(message: TurnMessage) -> tuple[ColumnElement[bool], ...]:
@@ -441,7 +521,8 @@ def _mismatch(row: AnyRow | None, message: TurnMessage) -> Discard:
     return next((reason for holds, reason in checks if not holds), Discard.LOST_RACE)
 
 
-def _begun(row: AnyRow, seen: Sequence[AnyRow]) -> BegunTurn:
+def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow]) -> BegunTurn:
+    given = 1 if row.begun > 1 else UPDATES_PER_TURN
     return BegunTurn(
         workflow_id=row.id,
         run_id=row.run_id,
@@ -461,11 +542,24 @@ def _begun(row: AnyRow, seen: Sequence[AnyRow]) -> BegunTurn:
                 name=signal.name,
                 payload=json.loads(signal.payload),
                 sent_at=moment_of(signal.sent_at),
+                is_failure=signal.is_failure,
             )
             for signal in seen[:SIGNALS_PER_TURN]
         ),
-        has_more_signals=len(seen) > SIGNALS_PER_TURN,
+        has_more=len(seen) > SIGNALS_PER_TURN or len(asked) > given,
         waits=waits_of(row.waits, row.waiting_since_at),
+        version=row.version,
+        updates=tuple(
+            BufferedUpdate(
+                number=asking.number,
+                key=asking.key,
+                name=asking.name,
+                payload=json.loads(asking.payload),
+                is_spent=asking.begun >= UPDATE_TRIES,
+            )
+            for asking in asked[:given]
+        ),
+        is_cancelling=row.cancelling,
     )
 
 

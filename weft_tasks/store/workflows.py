@@ -4,22 +4,47 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, exists, func, insert, literal, not_, or_, select, union_all, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    not_,
+    or_,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from weft_tasks.errors import WorkflowAlreadyExists, WorkflowNotFound
-from weft_tasks.model import TurnMessage, WorkflowInfo, WorkflowStatus
+from weft_tasks.model import NewWorkflow, TurnMessage, WorkflowInfo, WorkflowStatus
 from weft_tasks.settings import Settings
-from weft_tasks.store.clock import StoreClock, moment_of
+from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.liveness import Liveness
-from weft_tasks.store.tables import claims, engine_types, engines, is_running, signals, store, workflows
-from weft_tasks.store.turns import waits_of
+from weft_tasks.store.tables import (
+    claims,
+    engine_types,
+    engines,
+    is_running,
+    outbox,
+    signals,
+    store,
+    turns,
+    updates,
+    workflows,
+)
+from weft_tasks.store.waits import waits_of
 
 
 class CandidateKind(StrEnum):
@@ -42,6 +67,7 @@ class ReclaimCandidate:
     engine_id: str | None
     epoch: int
     turn: int
+    version: int = 1
     deposed_engine_id: str | None = None
     """The engine that lost this workflow within the cooldown (O11)."""
 
@@ -59,10 +85,10 @@ class ReclaimCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """An engine that takes work now (O4), with the types it knows and the claims it holds."""
+    """An engine that takes work now (O4), with the types and versions it can run and the claims it holds."""
 
     engine_id: str
-    types: frozenset[str]
+    types: frozenset[tuple[str, int]]
     claims: int
 
 
@@ -78,38 +104,50 @@ class Workflows:
     def start(
         self, workflow_id: str, type_name: str, input_json: str, connection: Connection | None = None
     ) -> TurnMessage:
+        """Start a workflow with nothing but an input; see `start_new`."""
+        return self.start_new(NewWorkflow(id=workflow_id, type=type_name, input_json=input_json), connection)
+
+    def start_new(
+        self, new: NewWorkflow, connection: Connection | None = None, *, restarts: bool = False
+    ) -> TurnMessage:
         """Write a running workflow that is due and has no holder; returns the message that offers it to any engine.
 
-        One transaction, or the caller's. Raises WorkflowAlreadyExists. The epoch starts at the store's floor, which is
-        read under a lock, so that a purge of the same id cannot slip in between (O7).
+        One transaction, or the caller's. Raises WorkflowAlreadyExists, unless the one there has ended and `restarts`:
+        then it is replaced under a higher epoch. The epoch starts at the store's floor, which is read under a lock, so
+        that a purge of the same id cannot slip in between (O7).
         """
         run_id = uuid.uuid4().hex
         try:
             with self._database.transaction(connection) as own:
-                floor = own.execute(
-                    select(store.c.epoch_floor).where(store.c.id == 1).with_for_update(read=True)
-                ).scalar_one()
-                self._insert(own, workflow_id, type_name, run_id, floor, input_json)
+                epoch = max(self.lock_floor(own), self._make_room(own, new.id) if restarts else 0)
+                self.insert(own, new, run_id, epoch)
         except IntegrityError:
-            raise WorkflowAlreadyExists(workflow_id, self._status(workflow_id)) from None
-        return TurnMessage(workflow_id=workflow_id, run_id=run_id, engine_id=None, epoch=floor, turn=0)
+            raise WorkflowAlreadyExists(new.id, self._status(new.id)) from None
+        return TurnMessage(workflow_id=new.id, run_id=run_id, engine_id=None, epoch=epoch, turn=0)
 
-    def _insert(
-        self, connection: Connection, workflow_id: str, type_name: str, run_id: str, epoch: int, input_json: str
-    ) -> None:
+    def lock_floor(self, connection: Connection) -> int:
+        """The epoch at which new rows start, held against a purge until the caller's transaction ends (O7)."""
+        floor = connection.execute(select(store.c.epoch_floor).where(store.c.id == 1).with_for_update(read=True))
+        return int(floor.scalar_one())
+
+    def insert(self, connection: Connection, new: NewWorkflow, run_id: str, epoch: int) -> None:
+        """The row itself, within the caller's transaction. IntegrityError if the id is taken."""
         now = self._clock.now()
+        parent = new.parent
         connection.execute(
             insert(workflows).values(
-                id=workflow_id,
-                type=type_name,
+                id=new.id,
+                type=new.type,
+                version=new.version,
                 run_id=run_id,
                 status=WorkflowStatus.RUNNING,
                 epoch=epoch,
                 turn=0,
                 attempt=0,
                 due=True,
+                not_before_at=None if new.delay is None else now + milliseconds(new.delay),
                 # O5: its message has one R of witnessed time before the reclaim pass picks it up.
-                dispatched_witnessed=self._liveness.witnessed_now(),
+                dispatched_witnessed=self._liveness.witnessed_now() if new.delay is None else None,
                 dispatches=0,
                 unanswered=0,
                 attempt_open=False,
@@ -117,12 +155,32 @@ class Workflows:
                 tries=0,
                 inbox=0,
                 waits="[]",
-                input=input_json,
+                end_by_at=None if new.timeout is None else now + milliseconds(new.timeout),
+                cancelling=False,
+                parent_id=None if parent is None else parent.id,
+                parent_run_id=None if parent is None else parent.run_id,
+                parent_reply=None if parent is None else parent.reply,
+                close_policy=None if parent is None else parent.close_policy,
+                input=new.input_json,
                 state="{}",
                 created_at=now,
                 updated_at=now,
             )
         )
+
+    def _make_room(self, connection: Connection, workflow_id: str) -> int:
+        """Delete an ended run of the id, and return the epoch that its successor must not go below."""
+        row = connection.execute(
+            select(workflows.c.run_id, workflows.c.status, workflows.c.epoch)
+            .where(workflows.c.id == workflow_id)
+            .with_for_update()
+        ).one_or_none()
+        if row is None:
+            return 0
+        if not WorkflowStatus(row.status).is_ended:
+            raise WorkflowAlreadyExists(workflow_id, row.status)
+        delete_runs(connection, [row.run_id])
+        return int(row.epoch) + 1
 
     def _status(self, workflow_id: str) -> str:
         with self._database.reading() as connection:
@@ -220,6 +278,7 @@ class Workflows:
             workflows.c.id,
             workflows.c.run_id,
             workflows.c.type,
+            workflows.c.version,
             workflows.c.engine_id,
             workflows.c.epoch,
             workflows.c.turn,
@@ -233,11 +292,9 @@ class Workflows:
             rows = connection.execute(
                 select(engines.c.id, held.label("claims")).where(self._liveness.can_take_work(engines))
             ).all()
-            types: dict[str, set[str]] = {row.id: set() for row in rows}
-            for engine_id, name in connection.execute(
-                select(engine_types.c.engine_id, engine_types.c.type).where(engine_types.c.engine_id.in_(list(types)))
-            ):
-                types[engine_id].add(name)
+            types: dict[str, set[tuple[str, int]]] = {row.id: set() for row in rows}
+            for row in connection.execute(select(engine_types).where(engine_types.c.engine_id.in_(list(types)))):
+                types[row.engine_id].add((row.type, row.version))
         return tuple(EngineLoad(engine_id=row.id, types=frozenset(types[row.id]), claims=row.claims) for row in rows)
 
     # -- dispatch
@@ -273,6 +330,12 @@ class Workflows:
             )
 
 
+def delete_runs(connection: Connection, run_ids: Sequence[str]) -> None:
+    """Delete runs with everything that belongs to them, within the caller's transaction."""
+    for table in (signals, updates, turns, outbox, workflows):
+        connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
+
+
 def _held_by(engine_ids: tuple[str, ...]) -> Any:
     return select(claims.c.workflow_id).where(claims.c.engine_id.in_(engine_ids))
 
@@ -284,21 +347,30 @@ def _described() -> Any:
         .where(signals.c.run_id == workflows.c.run_id, signals.c.consumed_turn.is_(None))
         .scalar_subquery()
     )
-    return select(workflows, pending.label("pending_signals"))
+    unanswered = (
+        select(func.count())
+        .select_from(updates)
+        .where(updates.c.run_id == workflows.c.run_id, updates.c.status == "pending")
+        .scalar_subquery()
+    )
+    return select(workflows, pending.label("pending_signals"), unanswered.label("pending_updates"))
 
 
 def _info(row: AnyRow) -> WorkflowInfo:
     return WorkflowInfo(
         id=row.id,
         type=row.type,
+        version=row.version,
         run_id=row.run_id,
         status=WorkflowStatus(row.status),
+        is_cancelling=row.cancelling,
         engine_id=row.engine_id,
         epoch=row.epoch,
         turn=row.turn,
         is_due=row.due,
         waits=waits_of(row.waits, row.waiting_since_at),
         pending_signals=row.pending_signals,
+        pending_updates=row.pending_updates,
         state=json.loads(row.state),
         input=json.loads(row.input),
         result=None if row.result is None else json.loads(row.result),
@@ -306,6 +378,7 @@ def _info(row: AnyRow) -> WorkflowInfo:
         created_at=moment_of(row.created_at),
         updated_at=moment_of(row.updated_at),
         ended_at=None if row.ended_at is None else moment_of(row.ended_at),
+        parent_id=row.parent_id,
     )
 
 
@@ -315,6 +388,7 @@ def _candidate(row: AnyRow) -> ReclaimCandidate:
         workflow_id=row.id,
         run_id=row.run_id,
         type=row.type,
+        version=row.version,
         engine_id=row.engine_id,
         epoch=row.epoch,
         turn=row.turn,

@@ -469,7 +469,11 @@ class FakeClaims:
     @_verb
     def list_engines_taking_work(self) -> tuple[EngineLoad, ...]:
         return tuple(
-            EngineLoad(engine_id=engine.id, types=engine.types, claims=len(self._held_by(engine.id)))
+            EngineLoad(
+                engine_id=engine.id,
+                types=frozenset((name, 1) for name in engine.types),
+                claims=len(self._held_by(engine.id)),
+            )
             for engine in self.engines.values()
             if self.takes_work(engine.id)
         )

@@ -158,7 +158,7 @@ class Turn:
             waits=() if self._end else tuple(self._waits.items()),
             result=self._encoded_result(),
             error=self._encoded_reason(),
-            wants_more=self._begun.has_more_signals or bool(left & self._waits.keys()),
+            wants_more=self._begun.has_more or bool(left & self._waits.keys()),
         )
 
     def _encoded_result(self) -> str | None:

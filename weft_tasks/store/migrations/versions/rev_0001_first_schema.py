@@ -39,7 +39,8 @@ def upgrade() -> None:
         "weft_engine_types",
         sa.Column("engine_id", sa.String(length=255), nullable=False),
         sa.Column("type", sa.String(length=255), nullable=False),
-        sa.PrimaryKeyConstraint("engine_id", "type"),
+        sa.Column("version", sa.Integer(), autoincrement=False, nullable=False),
+        sa.PrimaryKeyConstraint("engine_id", "type", "version"),
     )
     op.create_table(
         "weft_engines",
@@ -100,6 +101,7 @@ def upgrade() -> None:
         sa.Column("workflow_id", sa.String(length=255), nullable=False),
         sa.Column("name", sa.String(length=255), nullable=False),
         sa.Column("payload", sa.Text(), nullable=False),
+        sa.Column("is_failure", sa.Boolean(), nullable=False),
         sa.Column("key", sa.String(length=255), nullable=True),
         sa.Column("sent_at", sa.BigInteger(), nullable=False),
         sa.Column("consumed_turn", sa.BigInteger(), nullable=True),
@@ -123,6 +125,43 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_table(
+        "weft_updates",
+        sa.Column("run_id", sa.String(length=32), nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("workflow_id", sa.String(length=255), nullable=False),
+        sa.Column("key", sa.String(length=255), nullable=False),
+        sa.Column("name", sa.String(length=255), nullable=False),
+        sa.Column("payload", sa.Text(), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("answer", sa.Text(), nullable=True),
+        sa.Column("begun", sa.Integer(), nullable=False),
+        sa.Column("sent_at", sa.BigInteger(), nullable=False),
+        sa.Column("answered_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("run_id", "number"),
+    )
+    op.create_index(
+        "ix_weft_updates_pending",
+        "weft_updates",
+        ["run_id", "number"],
+        unique=False,
+        postgresql_where=sa.text("status = 'pending'"),
+        sqlite_where=sa.text("status = 'pending'"),
+    )
+    op.create_index("uq_weft_updates_key", "weft_updates", ["run_id", "key"], unique=True)
+    op.create_table(
+        "weft_outbox",
+        sa.Column("id", sa.String(length=255), nullable=False),
+        sa.Column("kind", sa.String(length=16), nullable=False),
+        sa.Column("workflow_id", sa.String(length=255), nullable=False),
+        sa.Column("run_id", sa.String(length=32), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("dispatched_witnessed", sa.BigInteger(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("ix_weft_outbox_dispatched", "weft_outbox", ["dispatched_witnessed"], unique=False)
+
+    op.create_table(
         "weft_turns",
         sa.Column("run_id", sa.String(length=32), nullable=False),
         sa.Column("turn", sa.BigInteger(), autoincrement=False, nullable=False),
@@ -139,6 +178,7 @@ def upgrade() -> None:
         "weft_workflows",
         sa.Column("id", sa.String(length=255), nullable=False),
         sa.Column("type", sa.String(length=255), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("run_id", sa.String(length=32), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("engine_id", sa.String(length=255), nullable=True),
@@ -161,6 +201,12 @@ def upgrade() -> None:
         sa.Column("waits", sa.Text(), nullable=False),
         sa.Column("waiting_since_at", sa.BigInteger(), nullable=True),
         sa.Column("next_deadline_at", sa.BigInteger(), nullable=True),
+        sa.Column("end_by_at", sa.BigInteger(), nullable=True),
+        sa.Column("cancelling", sa.Boolean(), nullable=False),
+        sa.Column("parent_id", sa.String(length=255), nullable=True),
+        sa.Column("parent_run_id", sa.String(length=32), nullable=True),
+        sa.Column("parent_reply", sa.String(length=255), nullable=True),
+        sa.Column("close_policy", sa.String(length=16), nullable=True),
         sa.Column("deposed_engine_id", sa.String(length=255), nullable=True),
         sa.Column("deposed_witnessed", sa.BigInteger(), nullable=True),
         sa.Column("input", sa.Text(), nullable=False),
@@ -179,6 +225,22 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("next_deadline_at IS NOT NULL"),
         sqlite_where=sa.text("next_deadline_at IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_weft_workflows_end",
+        "weft_workflows",
+        ["end_by_at"],
+        unique=False,
+        postgresql_where=sa.text("end_by_at IS NOT NULL"),
+        sqlite_where=sa.text("end_by_at IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_weft_workflows_parent",
+        "weft_workflows",
+        ["parent_run_id"],
+        unique=False,
+        postgresql_where=sa.text("parent_run_id IS NOT NULL"),
+        sqlite_where=sa.text("parent_run_id IS NOT NULL"),
     )
     op.create_index(
         "ix_weft_workflows_due",
@@ -204,6 +266,8 @@ def downgrade() -> None:
 
     op.drop_table("weft_workflows")
     op.drop_table("weft_turns")
+    op.drop_table("weft_outbox")
+    op.drop_table("weft_updates")
     op.drop_table("weft_store")
 
     op.drop_table("weft_signals")

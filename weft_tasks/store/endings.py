@@ -1,0 +1,113 @@
+"""What follows from a workflow's end, whoever ended it, in the transaction that ends it (O7).
+
+Its pending signals become undeliverable, its updates are answered, its parent is owed a reply, and its children are
+cancelled if that is their close policy.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, not_, update
+
+from weft_tasks.model import WorkflowStatus
+from weft_tasks.store.clock import StoreClock
+from weft_tasks.store.database import AnyRow
+from weft_tasks.store.outbox import Debt, DebtKind, Outbox
+from weft_tasks.store.tables import claims, signals, updates, workflows
+
+UNDELIVERABLE = -1
+"""`consumed_turn` of a signal whose workflow ended before any turn took it."""
+
+CANCEL = "cancel"
+"""The close policy of a child that is cancelled when its parent ends; any other leaves it alone."""
+
+
+class Endings:
+    """Shared by the commit that ends a workflow and by the endings that come from outside."""
+
+    def __init__(self, clock: StoreClock, outbox: Outbox, cancel_bound_ms: int) -> None:
+        self._clock = clock
+        self._outbox = outbox
+        self._cancel_bound_ms = cancel_bound_ms
+
+    def follow(
+        self, connection: Connection, row: AnyRow, status: WorkflowStatus, *, result: str | None, error: str | None
+    ) -> tuple[Debt, ...]:
+        """Write what follows from the end of the run in `row`; returns the debts, to be paid after the commit."""
+        pending = and_(signals.c.run_id == row.run_id, signals.c.consumed_turn.is_(None))
+        connection.execute(update(signals).where(pending).values(consumed_turn=UNDELIVERABLE))
+        connection.execute(
+            update(updates)
+            .where(updates.c.run_id == row.run_id, updates.c.status == "pending")
+            .values(status="abandoned", answer=json.dumps(status.value), answered_at=self._clock.now())
+        )
+        self._cancel_children(connection, row.run_id)
+        debts = _owed_to_parent(row, status, result, error)
+        self._outbox.owe(connection, debts)
+        return debts
+
+    def fenced_off(self) -> dict[str, Any]:
+        """O7: the values with which an ending from outside fences: a higher epoch, no holder, no open attempt."""
+        return {
+            "epoch": workflows.c.epoch + 1,
+            "engine_id": None,
+            "attempt_open": False,
+            "dispatched_witnessed": None,
+            "dispatches": 0,
+            "unanswered": 0,
+            "updated_at": self._clock.now(),
+        }
+
+    def cancelling(self) -> dict[str, Any]:
+        """The values of a workflow that gets its last turn: due at once, and over by itself after a bound."""
+        return {
+            **self.fenced_off(),
+            "status": WorkflowStatus.RUNNING,
+            "cancelling": True,
+            "due": True,
+            "not_before_at": None,
+            "begun": 0,
+            "tries": 0,
+            "end_by_at": self._clock.now() + self._cancel_bound_ms,
+        }
+
+    def _cancel_children(self, connection: Connection, parent_run_id: str) -> None:
+        """Rows are locked parent first, then children; a child that ends never locks its parent (its reply is owed)."""
+        cancelled = connection.execute(
+            update(workflows)
+            .where(
+                workflows.c.parent_run_id == parent_run_id,
+                workflows.c.close_policy == CANCEL,
+                workflows.c.status.in_([WorkflowStatus.RUNNING, WorkflowStatus.SUSPENDED]),
+                not_(workflows.c.cancelling),
+            )
+            .values(self.cancelling())
+            .returning(workflows.c.id)
+        )
+        ids = list(cancelled.scalars())
+        if ids:
+            connection.execute(delete(claims).where(claims.c.workflow_id.in_(ids)))
+
+
+def _owed_to_parent(row: AnyRow, status: WorkflowStatus, result: str | None, error: str | None) -> tuple[Debt, ...]:
+    if row.parent_run_id is None or row.parent_reply is None:
+        return ()
+    is_failure = status is not WorkflowStatus.COMPLETED
+    failure = {
+        "type": "ChildFailed",
+        "child": row.id,
+        "status": status.value,
+        "error": None if error is None else json.loads(error),
+    }
+    payload = failure if is_failure else (None if result is None else json.loads(result))
+    return (
+        Debt(
+            id=f"reply:{row.run_id}",
+            kind=DebtKind.REPLY,
+            workflow_id=row.parent_id,
+            run_id=row.parent_run_id,
+            body={"name": row.parent_reply, "payload": payload, "is_failure": is_failure},
+        ),
+    )
