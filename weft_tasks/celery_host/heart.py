@@ -10,7 +10,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from weft_tasks.celery_host.identity import EngineIdentity, host_name
@@ -85,8 +87,9 @@ class Heart:
         self._types = types
         self._guard = guard
         self._engine_id = identity.mint()
-        self._wakes = threading.Event()
-        self._is_draining = threading.Event()
+        # No Event: a signal handler calls `drain`, and only a SimpleQueue may be interrupted by itself.
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._is_draining = False
         self._is_stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._missed = 0
@@ -107,15 +110,14 @@ class Heart:
 
     def drain(self) -> None:
         """Be offered nothing more and release what is idle; returns at once, the thread does it (O6)."""
-        self._is_draining.set()
-        self._wakes.set()
+        self._is_draining = True
+        self._calls.put(None)
 
     def stop(self, timeout: float) -> bool:
         """After the last turn has ended: release everything, mark the engine stopped, ask for a reclaim pass. Waits at
         most `timeout` seconds; False if the store was not there to tell, and then silence tells it after T + G."""
-        self._is_draining.set()
         self._is_stopping.set()
-        self._wakes.set()
+        self.drain()
         if self._thread is None:
             return True
         self._thread.join(timeout)
@@ -157,8 +159,8 @@ class Heart:
 
     def _run(self) -> None:
         while not self._is_stopping.is_set():
-            self._wakes.wait(self._settings.heartbeat_interval.total_seconds())
-            self._wakes.clear()
+            with suppress(Empty):
+                self._calls.get(timeout=self._settings.heartbeat_interval.total_seconds())
             self._beat_safely()
         self._finish()
 
@@ -187,9 +189,9 @@ class Heart:
             answer = self._store.engines.heartbeat(
                 self._engine_id, free_slots=hand.free_slots, in_hand=list(hand.turns)
             )
-        if answer is HeartbeatAnswer.GONE and not self._is_draining.is_set():
+        if answer is HeartbeatAnswer.GONE and not self._is_draining:
             self._register_anew()
-        elif self._is_draining.is_set():
+        elif self._is_draining:
             self._release_idle(answer)
 
     def _release_idle(self, answer: HeartbeatAnswer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from celery import bootsteps
+from celery import bootsteps, signals
 from celery.worker import state as worker_state
 
 from weft_tasks.celery_host.heart import ForkGuard, Hand
@@ -45,6 +45,8 @@ class EngineStep(bootsteps.StartStopStep):
         body = WorkerBody(worker, self.weft)
         worker.weft_heart = self.weft.build_heart(body, ForkGuard())
         worker.app.amqp.queues.select_add(engine_queue(worker.weft_heart.engine_id, self.weft.settings))
+        # From within the signal handler: the main loop comes to its own stop later, after a turn with the solo pool.
+        signals.worker_shutting_down.connect(lambda **_signal: worker.weft_heart.drain(), weak=False)
 
     def start(self, worker: Any) -> None:
         try:
@@ -66,7 +68,7 @@ class EngineStep(bootsteps.StartStopStep):
 
 
 class DrainStep(bootsteps.StartStopStep):
-    """Consumer step: its `close` comes first on every way down, its `shutdown` after the pool has drained."""
+    """Consumer step: its `close` comes early on every way down, its `shutdown` after the pool has drained."""
 
     label = "weft drain"
     requires = ("celery.worker.consumer:Tasks",)

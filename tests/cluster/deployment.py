@@ -1,0 +1,154 @@
+"""The suite as a test deploys it: a database, the processes of `suite_app`, and a client of them in the test itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import suite_app
+from sqlalchemy import text
+
+from weft_tasks.model import WorkflowInfo, WorkflowStatus
+from weft_tasks.store.engines import EngineInfo
+from weft_tasks.testing.celery_commands import WorkerProcess, celery_beat, celery_worker
+from weft_tasks.testing.processes import LocalProcess, tail
+from weft_tasks.testing.waiting import PATIENCE, wait_until
+from weft_tasks.weft import Weft
+
+HERE = Path(__file__).parent
+TTL = timedelta(seconds=3)
+GRACE = timedelta(seconds=2)
+INTERVAL = timedelta(seconds=1)
+SLACK = timedelta(seconds=3)
+"""What two busy cores may add to a bound."""
+
+
+class Gate:
+    """Where a handler or a task stays until the test opens, and notes that it came."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def comings(self) -> tuple[int, ...]:
+        """The process ids of those who came, in order."""
+        return tuple(map(int, self.path.read_text().split())) if self.path.exists() else ()
+
+    def wait_for(self, comings: int = 1, timeout: timedelta = PATIENCE) -> None:
+        wait_until(
+            lambda: len(self.comings) >= comings, what=f"{comings} at the gate {self.path.name}", timeout=timeout
+        )
+
+    def open(self) -> None:
+        Path(f"{self.path}.open").touch()
+
+
+class Deployment:
+    """Makes the processes of one deployment, and shows what its store has."""
+
+    def __init__(self, *, env: Mapping[str, str], folder: Path, celery: Mapping[str, Any] | None = None) -> None:
+        """`celery`: settings laid over those of `suite_app`."""
+        self.env = {**env, "SUITE_CONFIG": json.dumps({**json.loads(env.get("SUITE_CONFIG", "{}")), **(celery or {})})}
+        self.folder = folder
+        self._gates: list[Gate] = []
+
+    # -- processes, not started
+
+    def worker(self, node: str, *, extra: Sequence[str] = (), **options: Any) -> WorkerProcess:
+        env = {**self.env, **options.pop("env", {})}
+        options = {"log_folder": self.folder, **options}
+        return celery_worker(
+            "suite_app",
+            node=f"{node}@local",
+            env=env,
+            import_paths=[HERE],
+            # Mingle spends a second of every start on waiting for neighbours.
+            extra=["--without-mingle", "--without-gossip", *extra],
+            **options,
+        )
+
+    def beat(self, name: str = "beat", **options: Any) -> LocalProcess:
+        return celery_beat(
+            "suite_app", name=name, log_folder=self.folder, env=self.env, import_paths=[HERE], extra=[], **options
+        )
+
+    # -- the client
+
+    @cached_property
+    def weft(self) -> Weft:
+        weft = suite_app.build(self.env)
+        weft.app.finalize()
+        return weft
+
+    def gate(self, name: str) -> Gate:
+        self._gates.append(Gate(self.folder / f"gate-{name}"))
+        return self._gates[-1]
+
+    def open_gates(self) -> None:
+        """At the end of a test, so that nobody stays behind."""
+        while self._gates:
+            self._gates.pop().open()
+
+    def park(self, *ids: str) -> None:
+        """Start permits, and wait until they are parked."""
+        for id in ids:
+            self.weft.start("permit", id)
+        self.wait_until_parked(*ids)
+
+    def wait_until_parked(self, *ids: str) -> None:
+        def unparked() -> list[str]:
+            return [i.id for i in map(self.weft.describe, ids) if i.is_due or not i.waits or i.engine_id is None]
+
+        wait_until(lambda: not unparked(), what=f"{len(ids)} workflows to be parked")
+
+    def wait_for(
+        self, id: str, status: WorkflowStatus = WorkflowStatus.COMPLETED, timeout: timedelta = PATIENCE
+    ) -> WorkflowInfo:
+        """Wait until a workflow has a status."""
+        wait_until(
+            lambda: self.weft.describe(id).status is status, what=f"workflow {id} to be {status}", timeout=timeout
+        )
+        return self.weft.describe(id)
+
+    # -- what the store has
+
+    def query(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        with self.weft.store.database.reading() as connection:
+            return [tuple(row) for row in connection.execute(text(statement), parameters)]
+
+    def execute(self, statement: str, **parameters: Any) -> None:
+        with self.weft.store.database.transaction() as connection:
+            connection.execute(text(statement), parameters)
+
+    def claims(self) -> dict[str, tuple[str, int]]:
+        """Engine and epoch of every claim, by workflow."""
+        rows = self.query("SELECT workflow_id, engine_id, epoch FROM weft_claims")
+        return {row[0]: (row[1], row[2]) for row in rows}
+
+    def held_by(self, engine_id: str) -> set[str]:
+        return {id for id, (holder, _epoch) in self.claims().items() if holder == engine_id}
+
+    def engine(self, node: str) -> EngineInfo:
+        """The newest engine under a node name."""
+        return [engine for engine in self.weft.store.engines.list() if engine.node == f"{node}@local"][-1]
+
+    def events(self, event: str, id: str | None = None) -> list[tuple[str, int]]:
+        """The workflow and epoch of each such entry in the history."""
+        return [(entry.workflow_id, entry.epoch) for entry in self.weft.store.history.list(event=event, workflow_id=id)]
+
+    def committed_turns(self, id: str) -> list[tuple[int, int]]:
+        """Turn and epoch of each commit, in order."""
+        rows = self.query("SELECT turn, epoch FROM weft_turns WHERE workflow_id = :id ORDER BY turn", id=id)
+        return [(row[0], row[1]) for row in rows]
+
+
+def show_logs(*processes: LocalProcess) -> None:
+    """The ends of their logs, which pytest shows when the test failed."""
+    for process in processes:
+        lines = (line for line in process.log_text().splitlines() if "Sending due task" not in line)
+        sys.stdout.write(f"-- {process.name}\n{tail(chr(10).join(lines), 60)}\n")

@@ -1,0 +1,97 @@
+"""One cluster for all tests of this folder: two prefork engines and beat on PostgreSQL, which each test leaves well.
+
+`celery_setup` stands on it. A test that left it unwell makes the next one start another. Ids of workflows are a
+test's own: nothing is cleaned up between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from deployment import Deployment, show_logs
+from pytest_celery import CeleryBackendCluster, CeleryBrokerCluster, CeleryWorkerCluster
+
+from weft_tasks.testing.cluster import backend_cluster, broker_cluster, connection_env, worker_cluster
+from weft_tasks.testing.errors import WaitTimedOut
+from weft_tasks.testing.local_redis import LocalRedis
+from weft_tasks.testing.processes import LocalProcess
+
+
+class Standing:
+    """A running cluster and what belongs to it."""
+
+    def __init__(self, stack: ExitStack, database_url: str, folder: Path) -> None:
+        self.redis = stack.enter_context(LocalRedis())
+        self.broker, self.backend = broker_cluster(self.redis), backend_cluster(self.redis)
+        env = connection_env(self.broker, self.backend)
+        self.deployment = Deployment(env={**env, "DATABASE_URL": database_url}, folder=folder)
+        workers = [self.deployment.worker(node) for node in ("e1", "e2")]
+        beat = stack.enter_context(self.deployment.beat())
+        self.workers = stack.enter_context(worker_cluster(*workers))
+        self.processes: tuple[LocalProcess, ...] = (*workers, beat)
+        self._checks = 0
+
+    def is_well(self) -> bool:
+        """Everything runs, two engines are live, and a workflow completes."""
+        self._checks += 1
+        id = f"check-{self._checks}"
+        try:
+            self.deployment.weft.start("once", id)
+            self.deployment.wait_for(id)
+        except WaitTimedOut:
+            return False
+        engines = [engine for engine in self.deployment.weft.store.engines.list() if engine.status == "live"]
+        return all(process.is_running for process in self.processes) and len(engines) == 2
+
+
+@pytest.fixture(scope="session")
+def raise_standing(
+    new_database: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Standing]]:
+    """The cluster that stands, or another if it is not well."""
+    standing: list[Standing] = []
+    with ExitStack() as stack:
+
+        def raised() -> Standing:
+            if not (standing and standing[-1].is_well()):
+                stack.close()
+                standing.append(Standing(stack, new_database("postgresql"), tmp_path_factory.mktemp("standing")))
+            return standing[-1]
+
+        yield raised
+
+
+@pytest.fixture
+def standing(raise_standing: Callable[[], Standing]) -> Iterator[Standing]:
+    standing = raise_standing()
+    yield standing
+    standing.deployment.open_gates()
+    show_logs(*standing.processes)
+
+
+@pytest.fixture
+def local_redis(standing: Standing) -> LocalRedis:
+    return standing.redis
+
+
+@pytest.fixture
+def celery_broker_cluster(standing: Standing) -> CeleryBrokerCluster:
+    return standing.broker
+
+
+@pytest.fixture
+def celery_backend_cluster(standing: Standing) -> CeleryBackendCluster:
+    return standing.backend
+
+
+@pytest.fixture
+def celery_worker_cluster(standing: Standing) -> CeleryWorkerCluster:
+    return standing.workers
+
+
+@pytest.fixture
+def deployment(standing: Standing) -> Deployment:
+    return standing.deployment

@@ -1,0 +1,94 @@
+"""A clean stop moves idle claims at once while a long turn drains; a hurried one loses nothing either (O6)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import pytest
+from deployment import GRACE, INTERVAL, SLACK, TTL, Deployment
+
+from weft_tasks.model import EngineStatus
+from weft_tasks.testing.waiting import wait_until
+
+Start = Callable[..., None]
+
+
+class Leaving:
+    """Two workers; the one that will leave has one slot with a long turn in it, and holds parked workflows."""
+
+    def __init__(self, deployment: Deployment, start: Start, **options: object) -> None:
+        self.deployment = deployment
+        self.worker, self.other = deployment.worker("e1", concurrency=1, **options), deployment.worker("e2")
+        self.gate = deployment.gate("long")
+        start(self.worker, deployment.beat())
+        self.parked = [f"parked-{n}" for n in range(10)]
+        deployment.park(*self.parked)
+        deployment.weft.start("stay", "long", str(self.gate.path))
+        self.gate.wait_for()
+        start(self.other)
+        self.engine_id = deployment.engine("e1").id
+
+    def status(self) -> EngineStatus:
+        return self.deployment.engine("e1").status
+
+    def holders(self, ids: Sequence[str]) -> set[str | None]:
+        return {self.deployment.weft.describe(id).engine_id for id in ids}
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_idle_claims_move_at_once_while_the_long_turn_goes_on_and_is_handed_over_at_its_end(
+    deployment: Deployment, start: Start, pool: str
+) -> None:
+    leaving = Leaving(deployment, start, pool=pool)
+    # Messages for a busy engine: one may be in its memory, the others lie in its queue.
+    due, idle = leaving.parked[:4], leaving.parked[4:]
+    for id in due:
+        deployment.weft.signal(id, "event", "closed")
+    leaving.worker.terminate()
+    successor = deployment.engine("e2").id
+    wait_until(lambda: leaving.holders(idle) == {successor}, what="the idle claims to move", timeout=INTERVAL)
+    for id in due:
+        deployment.wait_for(id, timeout=2 * INTERVAL)
+    assert leaving.status() is EngineStatus.DRAINING
+    long = deployment.weft.describe("long")
+    assert (long.engine_id, long.turn) == (leaving.engine_id, 0)
+
+    leaving.gate.open()
+    wait_until(lambda: leaving.holders(["long"]) == {successor}, what="the long turn's workflow to move", timeout=SLACK)
+    moved = deployment.weft.describe("long")
+    assert (moved.turn, moved.epoch, moved.is_due) == (1, long.epoch + 1, False)
+    assert deployment.committed_turns("long") == [(0, long.epoch)]
+    assert leaving.worker.wait() == 0
+    assert leaving.status() is EngineStatus.STOPPED
+    assert deployment.held_by(leaving.engine_id) == set()
+    deployment.weft.signal("long", "event")
+    deployment.wait_for("long", timeout=SLACK)
+    assert len(leaving.gate.comings) == 1
+
+
+def test_a_cold_stop_aborts_the_turn_and_the_successor_begins_it_again(deployment: Deployment, start: Start) -> None:
+    deployment = Deployment(env=deployment.env, folder=deployment.folder, celery={"worker_soft_shutdown_timeout": 1.0})
+    leaving = Leaving(deployment, start)
+    before = deployment.weft.describe("long")
+    leaving.worker.send_signal(signal.SIGQUIT)
+    leaving.gate.wait_for(2, timeout=timedelta(seconds=1) + 2 * INTERVAL + SLACK)
+    assert leaving.worker.wait() == 0
+    assert leaving.status() is EngineStatus.STOPPED
+    leaving.gate.open()
+    deployment.wait_until_parked("long", *leaving.parked)
+    assert deployment.committed_turns("long") == [(0, before.epoch + 1)]
+    assert leaving.holders(["long", *leaving.parked]) == {deployment.engine("e2").id}
+
+
+def test_an_engine_killed_while_it_drains_leaves_its_long_turn_to_silence(deployment: Deployment, start: Start) -> None:
+    leaving = Leaving(deployment, start)
+    leaving.worker.terminate()
+    wait_until(lambda: deployment.held_by(leaving.engine_id) == {"long"}, what="the idle claims to move")
+    leaving.worker.kill()
+    leaving.gate.wait_for(2, timeout=TTL + GRACE + INTERVAL + SLACK)
+    leaving.gate.open()
+    deployment.wait_until_parked("long", *leaving.parked)
+    assert leaving.holders(["long", *leaving.parked]) == {deployment.engine("e2").id}
+    assert len(deployment.committed_turns("long")) == 1
