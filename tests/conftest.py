@@ -20,15 +20,17 @@ from weft_tasks.store import Store
 from weft_tasks.store.clock import ManualClock
 from weft_tasks.store.database import Database
 from weft_tasks.store.schema import migrate
+from weft_tasks.store.tables import metadata
 from weft_tasks.testing.databases import Databases
 from weft_tasks.testing.servers import postgres_from_environment
 
 BACKENDS = ("sqlite", "postgresql")
 FreshStore: TypeAlias = Callable[[str], tuple[Store, ManualClock]]
 
+_FIRST_ROWS = ("weft_store", "weft_clock", "weft_passes")
+"""The tables that a new store has rows in."""
 _EMPTY = (
-    *("DELETE FROM weft_claims", "DELETE FROM weft_engine_types", "DELETE FROM weft_engines"),
-    *("DELETE FROM weft_history", "DELETE FROM weft_signals", "DELETE FROM weft_turns", "DELETE FROM weft_workflows"),
+    *(f"DELETE FROM {name}" for name in metadata.tables if name not in _FIRST_ROWS),
     "UPDATE weft_store SET epoch_floor = 0",
     "UPDATE weft_clock SET witnessed = 0, advanced_at = 0",
     "UPDATE weft_passes SET began_at = NULL, finished_at = NULL, requested = 0, skipped = 0, token = NULL",

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, event, insert, select, text
+from sqlalchemy import delete, event, insert, select, text, update
 from sqlalchemy.exc import OperationalError
 
 from weft_tasks.model import HeldClaim, TurnMessage, WorkflowStatus
 from weft_tasks.settings import Settings
 from weft_tasks.store import Store
 from weft_tasks.store.clock import ManualClock, moment_of
-from weft_tasks.store.tables import claims, engine_types, engines, workflows
+from weft_tasks.store.tables import claims, engine_types, engines, metadata, signals, workflows
 from weft_tasks.store.turns import BegunTurn, TurnOutcome
 from weft_tasks.testing.fakes import FakeClaim, FakeClaims
 
@@ -66,7 +66,7 @@ class Bed(ABC):
     def live_through(self, duration: timedelta, *beating: str) -> None:
         """Let time pass in which these engines beat, the last time at its end: so the witnessed clock moves as much."""
         while duration > timedelta(0):
-            step = min(BEAT, duration)
+            step = min(R, duration)
             self.advance(step)
             self.beat(*beating)
             duration -= step
@@ -288,6 +288,10 @@ class StoreBed(Bed):
         with self.store.database.reading() as connection:
             return connection.execute(query).all()
 
+    def everything(self) -> dict[str, list[str]]:
+        """Every row of every table: to see that nothing has changed."""
+        return {table.name: sorted(map(repr, self.rows(select(table)))) for table in metadata.sorted_tables}
+
     def write(self, statement: Any) -> None:
         with self.store.database.transaction() as connection:
             connection.execute(statement)
@@ -302,6 +306,22 @@ class StoreBed(Bed):
             for table, key in ((workflows, "id"), (claims, "workflow_id")):
                 row = connection.execute(select(table)).mappings().one()
                 connection.execute(insert(table), [{**row, key: f"w{n:05}"} for n in range(1, count)])
+
+    def many_signals(self, workflow_id: str, name: str, count: int) -> None:
+        """As many signals as if they had been sent one after the other."""
+        row = self.read(workflow_id)
+        numbers = range(row.inbox + 1, row.inbox + count + 1)
+        common: dict[str, Any] = {
+            "run_id": row.run_id,
+            "workflow_id": workflow_id,
+            "name": name,
+            "payload": "null",
+            "sent_at": 0,
+            "is_failure": False,
+        }
+        with self.store.database.transaction() as connection:
+            connection.execute(insert(signals), [{**common, "number": number} for number in numbers])
+            connection.execute(update(workflows).where(workflows.c.id == workflow_id).values(inbox=numbers[-1]))
 
 
 @contextmanager

@@ -381,7 +381,10 @@ class Turns:
         return replace(answer, next_message=None)
 
     def was_closed_by(self, begun: BegunTurn) -> bool:
-        """Whether this attempt committed its turn, or closed without one: resolves an unknown ending (O8)."""
+        """Whether this attempt committed its turn, or settled or put it off: resolves an unknown ending (O8).
+
+        A stop or a takeover closes an attempt too, but leaves the turn and its count of tries as they were.
+        """
         committed = exists().where(
             turns.c.run_id == begun.run_id, turns.c.turn == begun.turn, turns.c.attempt == begun.attempt
         )
@@ -390,6 +393,7 @@ class Turns:
             workflows.c.turn == begun.turn,
             workflows.c.attempt == begun.attempt,
             not_(workflows.c.attempt_open),
+            or_(workflows.c.turn_inbox.is_(None), workflows.c.tries > begun.tries),
         )
         with self._database.reading() as connection:
             found = connection.execute(
