@@ -316,6 +316,30 @@ def test_a_turn_that_sees_all_signals_does_not_think_that_there_are_more(bed: St
     assert not turn.has_more
 
 
+def test_an_awaited_signal_is_seen_behind_any_number_of_signals_that_nobody_takes(bed: StoreBed) -> None:
+    bed.begin()
+    bed.park("w", "paid", "refused")
+    bed.many_signals("w", "note", SIGNALS_PER_TURN + 1)
+    paid = send(bed, "paid")
+    turn = begun(bed)
+    assert turn.has_work
+    assert turn.signals[-1].number == paid
+    assert [s.number for s in turn.signals[:-1]] == list(range(1, SIGNALS_PER_TURN))
+    assert turn.has_more
+
+
+def test_a_turn_that_has_only_signals_that_it_does_not_wait_for_settles_and_stays_settled(bed: StoreBed) -> None:
+    """Or it would begin again at once, for ever."""
+    bed.begin()
+    bed.park("w", "paid")
+    bed.many_signals("w", "note", SIGNALS_PER_TURN + 1)
+    bed.write(update(workflows).values(due=True))
+    turn = begun(bed)
+    assert not turn.has_work
+    assert bed.store.turns.settle(turn).next_message is None
+    assert not bed.row().is_due
+
+
 # -- poison (O11) -----------------------------------------------------------------------------------------------------
 
 

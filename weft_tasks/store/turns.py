@@ -49,7 +49,8 @@ from weft_tasks.store.waits import parked_on, waits_of
 from weft_tasks.store.workflows import Workflows
 
 SIGNALS_PER_TURN = 1000
-"""How many buffered signals one turn sees; the rest makes the workflow due again."""
+"""How many buffered signals one turn sees, awaited ones first; a turn that commits before the rest is followed by
+another."""
 _TURN_OVER: Mapping[str, Any] = MappingProxyType(
     {"begun": 0, "tries": 0, "turn_inbox": None, "turn_began_at": None, "not_before_at": None}
 )
@@ -223,8 +224,7 @@ class Turns:
                 return self._why_not(connection, message)
             if row.engine_is_deaf:
                 connection.execute(update(engines).where(engines.c.id == message.engine_id).values(deaf=False))
-            seen = self._signals_within(connection, row.run_id, row.turn_inbox)
-            return _begun(row, seen, self._updates_within(connection, row))
+            return _begun(row, self._signals_within(connection, row), self._updates_within(connection, row))
 
     def _opening(self, message: TurnMessage, task_id: str) -> Any:
         engine = engines.c.id == message.engine_id
@@ -252,11 +252,18 @@ class Turns:
             .returning(workflows, select(engines.c.deaf).where(engine).scalar_subquery().label("engine_is_deaf"))
         )
 
-    def _signals_within(self, connection: Connection, run_id: str, horizon: int) -> Sequence[AnyRow]:
+    def _signals_within(self, connection: Connection, row: AnyRow) -> Sequence[AnyRow]:
+        """The buffered signals up to the horizon, what is awaited before the rest: however many signals of other names
+        nobody takes, they never hide the one that the workflow waits for."""
+        awaited = [wait.name for wait in waits_of(row.waits, row.waiting_since_at)]
         return connection.execute(
             select(signals)
-            .where(signals.c.run_id == run_id, signals.c.consumed_turn.is_(None), signals.c.number <= horizon)
-            .order_by(signals.c.number)
+            .where(
+                signals.c.run_id == row.run_id,
+                signals.c.consumed_turn.is_(None),
+                signals.c.number <= row.turn_inbox,
+            )
+            .order_by(case((signals.c.name.in_(awaited), 0), else_=1), signals.c.number)
             .limit(SIGNALS_PER_TURN + 1)
         ).all()
 
@@ -362,9 +369,12 @@ class Turns:
         return TurnMessage(workflow_id=child.id, run_id=run_id, engine_id=None, epoch=floor, turn=0)
 
     def settle(self, begun: BegunTurn) -> CommitAnswer:
-        """Close an attempt that had no work to do: the turn keeps its number, its waits and their deadlines."""
+        """Close an attempt that had no work to do: the turn keeps its number, its waits and their deadlines.
+
+        What was left unseen is not awaited, or the turn would have been given it.
+        """
         with self._database.transaction() as connection:
-            return self._close(connection, begun, self._due_again(begun, begun.has_more), dict(_TURN_OVER))[0]
+            return self._close(connection, begun, workflows.c.inbox > begun.horizon, dict(_TURN_OVER))[0]
 
     def retry_later(self, begun: BegunTurn, error: str, delay: timedelta) -> CommitAnswer:
         """Close an attempt whose handler raised: nothing it did commits, and the same turn is tried again after
@@ -548,7 +558,7 @@ def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow]) -> Begu
                 sent_at=moment_of(signal.sent_at),
                 is_failure=signal.is_failure,
             )
-            for signal in seen[:SIGNALS_PER_TURN]
+            for signal in sorted(seen[:SIGNALS_PER_TURN], key=lambda signal: signal.number)
         ),
         has_more=len(seen) > SIGNALS_PER_TURN or len(asked) > given,
         waits=waits_of(row.waits, row.waiting_since_at),
