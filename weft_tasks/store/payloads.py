@@ -29,6 +29,15 @@ def decode(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
+def say_the_same(one: str, other: str) -> bool:
+    """Whether two JSON texts mean the same value, in whatever order their keys come."""
+    return one == other or _in_order(one) == _in_order(other)
+
+
+def _in_order(text: str) -> str:
+    return json.dumps(json.loads(text), sort_keys=True)
+
+
 def _exact(what: str, value: object) -> Json:
     """`value` if it comes back from JSON as it went in; json.dumps alone would turn 1 into "1" as a key, in silence."""
     if value is None or isinstance(value, bool | int | float | str):

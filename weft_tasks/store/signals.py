@@ -18,6 +18,7 @@ from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.liveness import Liveness
+from weft_tasks.store.payloads import say_the_same
 from weft_tasks.store.tables import is_running, signals, workflows
 from weft_tasks.store.waits import waits_of
 
@@ -105,7 +106,7 @@ class Signals:
         ).one_or_none()
         if found is None:
             return None
-        if (found.name, found.payload) != (name, payload):
+        if found.name != name or not say_the_same(found.payload, payload):
             raise SignalKeyConflict(row.id, key)
         return SignalReceipt(workflow_id=row.id, run_id=row.run_id, number=found.number, is_duplicate=True)
 

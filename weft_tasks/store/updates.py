@@ -19,7 +19,7 @@ from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.liveness import Liveness
-from weft_tasks.store.payloads import decode
+from weft_tasks.store.payloads import decode, say_the_same
 from weft_tasks.store.signals import IS_PARKED, wake_message
 from weft_tasks.store.tables import updates, workflows
 
@@ -100,7 +100,7 @@ class Updates:
         ).one_or_none()
         if found is None:
             return None
-        if (found.name, found.payload) != (name, payload):
+        if found.name != name or not say_the_same(found.payload, payload):
             raise UpdateKeyConflict(row.id, key)
         return UpdateReceipt(workflow_id=row.id, run_id=row.run_id, number=found.number, key=key)
 
