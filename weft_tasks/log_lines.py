@@ -18,6 +18,9 @@ from weft_tasks.results import PassFailed, PassResult, PassStatus
 
 logger = logging.getLogger("weft_tasks")
 
+_ROUTINE = frozenset({"renewed", "not-buffered", "no-pending-updates", "not-eligible"})
+"""A pass that found nothing else writes no line."""
+
 
 def log_event(event: Event) -> None:
     """One line per event; nothing for a pass that found nothing to do."""
@@ -70,10 +73,10 @@ def log_event(event: Event) -> None:
 
 
 def _log_pass(result: PassResult[Any]) -> None:
+    if set(result.counts) <= _ROUTINE and result.status is PassStatus.COMPLETED and not result.split_slices:
+        return
     facts = " ".join(f"{name}={count}" for name, count in sorted(result.counts.items()))
     ended_badly = result.status is not PassStatus.COMPLETED or result.split_slices
-    if not (facts or ended_badly):
-        return
     logger.log(
         logging.WARNING if ended_badly or "failed" in result.counts else logging.INFO,
         "weft.pass.completed pass=%s status=%s seconds=%.3f %s%s%s",

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
 from celery import Celery
 from celery.signals import beat_init
+from sqlalchemy import Connection
 
 from weft_tasks.celery_host import schedule
+from weft_tasks.celery_host.after_commit import CallersTransaction, after_commit, connection_of
 from weft_tasks.celery_host.heart import Body, ForkGuard, Heart
 from weft_tasks.celery_host.identity import EngineIdentity, host_name
 from weft_tasks.celery_host.publisher import CeleryDispatcher
@@ -21,20 +25,40 @@ from weft_tasks.celery_host.signals import SignalSink
 from weft_tasks.celery_host.steps import DrainStep, EngineStep
 from weft_tasks.celery_host.tasks import register_tasks
 from weft_tasks.celery_host.ticks import Ticks
-from weft_tasks.errors import LockUnavailable, SettingsError, WeftError
+from weft_tasks.errors import (
+    InvalidInput,
+    LockUnavailable,
+    SettingsError,
+    WeftError,
+    WorkflowAlreadyExists,
+    WorkflowEnded,
+    WorkflowNotFound,
+)
 from weft_tasks.events import Events
+from weft_tasks.handles import UpdateHandle, WorkflowHandle
 from weft_tasks.locks import FlightTimes, LockServer, RedisSingleFlight, SingleFlight
 from weft_tasks.log_lines import log_event
-from weft_tasks.model import Json, SignalReceipt, TurnMessage, WorkflowInfo, WorkflowStatus
+from weft_tasks.model import Json, NewWorkflow, SignalReceipt, TurnMessage, WorkflowInfo, WorkflowStatus
 from weft_tasks.passes.clock import SystemClock
 from weft_tasks.passes.sweep import PassContext, one_pool_per_pass
 from weft_tasks.settings import PREFIX, Settings
 from weft_tasks.store import Store, heart_limits_of, schema
-from weft_tasks.store.payloads import checked_name, encode
-from weft_tasks.workflows.registry import Handler, Registry, WorkflowType
+from weft_tasks.store.lifecycle import PURGEABLE, Changed
+from weft_tasks.store.payloads import checked_duration, checked_name, encode
+from weft_tasks.store.signals import SentSignal
+from weft_tasks.workflows.payments import Payments
+from weft_tasks.workflows.registry import Handler, Registry, Retry, WorkflowType
 from weft_tasks.workflows.runner import TurnReport, TurnRunner, TurnStatus
 
 logger = logging.getLogger("weft_tasks")
+
+
+class OnConflict(StrEnum):
+    """What `start` does about an id that is taken."""
+
+    ERROR = "error"
+    USE_EXISTING = "use-existing"
+    RESTART_IF_ENDED = "restart-if-ended"
 
 
 class Weft:
@@ -79,53 +103,156 @@ class Weft:
                 logger.critical("weft: %s", error)
                 raise SystemExit(1) from None
 
-    # -- workflows
+    # -- workflow types
 
-    def workflow(self, name: str) -> Callable[[Handler], Handler]:
-        """Register a handler under a type name: `@weft.workflow("permit")`. The function is returned unchanged."""
-        checked_name("workflow type", name)
+    def workflow(
+        self, name: str, *, version: int = 1, runs: Iterable[int] = (), retry: Retry | None = None
+    ) -> Callable[[Handler], WorkflowType]:
+        """Register a handler under a type name: `@weft.workflow("permit")`.
 
-        def register(handler: Handler) -> Handler:
-            self.registry.register(WorkflowType(name=name, handler=handler))
-            return handler
+        New workflows of the type carry `version`; `runs` names the older versions that this code can run as well. An
+        engine is given only workflows of a type and version that it registered. `retry` says how often a turn whose
+        handler raises is tried. What is decorated becomes a WorkflowType, with the decorators `update` and `on_cancel`.
+        """
+
+        def register(handler: Handler) -> WorkflowType:
+            workflow_type = WorkflowType(name, handler, version=version, runs=runs, retry=retry)
+            self.registry.register(workflow_type)
+            return workflow_type
 
         return register
 
-    def start(self, type_name: str, id: str | None = None, input: Json = None) -> WorkflowInfo:
+    # -- starting, signalling, asking
+
+    def start(
+        self,
+        type_name: str,
+        id: str | None = None,
+        input: Json = None,
+        *,
+        on_conflict: OnConflict | str = OnConflict.ERROR,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        timeout: timedelta | float | None = None,
+        session: CallersTransaction | None = None,
+    ) -> WorkflowHandle:
         """Start a workflow, under an id of your own or a random one, and offer it to the engines.
 
-        The row commits first; the message is a hint that may be lost (O9). Raises UnknownWorkflowType, InvalidInput,
-        WorkflowAlreadyExists, or StoreUnavailable: then it is not known whether it started, and starting again under
-        the same id tells.
-        """
-        self.registry.get(type_name)
-        workflow_id = uuid.uuid4().hex if id is None else checked_name("workflow id", id)
-        input_json = encode("input", input, self.settings.payload_limit)
-        message = self.store.workflows.start(workflow_id, type_name, input_json)
-        self.dispatcher.send_turn(message)
-        return self.describe(workflow_id)
+        The row commits first; the message is a hint that may be lost (O9). `delay`, or the aware time `at`, puts off
+        the first turn; `timeout` ends the workflow as timed out, counted from now. `on_conflict` says what becomes of
+        an id that is taken: "error", "use-existing", or "restart-if-ended". With a `session` (SQLAlchemy Session or
+        Connection on the same database) the start belongs to the caller's transaction.
 
-    def signal(self, id: str, name: str, payload: Json = None, *, key: str | None = None) -> SignalReceipt:
+        Raises UnknownWorkflowType, InvalidInput, WorkflowAlreadyExists, or StoreUnavailable: then it is not known
+        whether it started, and starting again under the same id tells.
+        """
+        policy = OnConflict(on_conflict)
+        new = self._new_workflow(type_name, id, input, delay=delay, at=at, timeout=timeout)
+        connection = connection_of(session)
+        restarts = policy is OnConflict.RESTART_IF_ENDED
+        try:
+            message = self.store.workflows.start_new(new, connection, restarts=restarts)
+        except WorkflowAlreadyExists:
+            if policy is not OnConflict.USE_EXISTING:
+                raise
+            return self.handle(new.id)
+        if new.delay is None:
+            self._after_commit(session, lambda: self.dispatcher.send_turn(message))
+        return WorkflowHandle(self, new.id, message.run_id)
+
+    def signal(
+        self,
+        id: str,
+        name: str,
+        payload: Json = None,
+        *,
+        key: str | None = None,
+        session: CallersTransaction | None = None,
+    ) -> SignalReceipt:
         """Send a signal to a workflow's current run: durable when this returns, consumed by exactly one turn.
 
         Signals of one name are consumed in the order of their numbers. With a `key`, sending again has no further
-        effect and gives the first receipt. The owner is told at once, and again by a pass if that message is lost.
-        Raises InvalidInput, WorkflowNotFound, WorkflowEnded, SignalKeyConflict, or StoreUnavailable: then send it again
-        under the same key.
+        effect and gives the first receipt. The owner is told at once, and again by a pass if that message is lost. With
+        a `session` the signal belongs to the caller's transaction. Raises InvalidInput, WorkflowNotFound,
+        WorkflowEnded, SignalKeyConflict, or StoreUnavailable: then send it again under the same key.
         """
-        sent = self.store.signals.send(
+        sent = self._send_signal(id, name, payload, key, connection_of(session))
+        if sent.message is not None:
+            message = sent.message
+            self._after_commit(session, lambda: self.dispatcher.send_turn(message))
+        return sent.receipt
+
+    def signal_or_start(
+        self, type_name: str, id: str, name: str, payload: Json = None, *, input: Json = None, key: str | None = None
+    ) -> SignalReceipt:
+        """Send a signal to the workflow, and start it first if the id is free or its run has ended: one transaction."""
+        new = self._new_workflow(type_name, id, input)
+        while True:
+            try:
+                return self._signal_or_start(new, name, payload, key)
+            except WorkflowAlreadyExists:
+                # Somebody else started it between our look and our write: now there is one to signal.
+                continue
+
+    def _signal_or_start(self, new: NewWorkflow, name: str, payload: Json, key: str | None) -> SignalReceipt:
+        message: TurnMessage | None = None
+        with self.store.database.transaction() as connection:
+            try:
+                sent = self._send_signal(new.id, name, payload, key, connection)
+                message = sent.message
+            except (WorkflowNotFound, WorkflowEnded):
+                message = self.store.workflows.start_new(new, connection, restarts=True)
+                sent = self._send_signal(new.id, name, payload, key, connection)
+        if message is not None:
+            self.dispatcher.send_turn(message)
+        return sent.receipt
+
+    def _send_signal(
+        self, id: str, name: str, payload: Json, key: str | None, connection: Connection | None
+    ) -> SentSignal:
+        return self.store.signals.send(
             checked_name("workflow id", id),
             checked_name("signal name", name),
             encode("payload", payload, self.settings.payload_limit),
             key=None if key is None else checked_name("signal key", key),
+            connection=connection,
+        )
+
+    def update(
+        self,
+        id: str,
+        name: str,
+        payload: Json = None,
+        *,
+        key: str | None = None,
+        session: CallersTransaction | None = None,
+    ) -> UpdateHandle:
+        """Ask a workflow to do something and to answer: `weft.update(...).result(timeout=30)`.
+
+        Handled once, in the order of arrival, and answered in the commit that changed the state. With a `key` of your
+        own, asking again is the same update. With a `session` it belongs to the caller's transaction. Raises
+        InvalidInput, WorkflowNotFound, WorkflowEnded, UpdateKeyConflict, or StoreUnavailable: then ask again under the
+        same key.
+        """
+        sent = self.store.updates.send(
+            checked_name("workflow id", id),
+            checked_name("update name", name),
+            encode("payload", payload, self.settings.payload_limit),
+            key=None if key is None else checked_name("update key", key),
+            connection=connection_of(session),
         )
         if sent.message is not None:
-            self.dispatcher.send_turn(sent.message)
-        return sent.receipt
+            message = sent.message
+            self._after_commit(session, lambda: self.dispatcher.send_turn(message))
+        return UpdateHandle(self, sent.receipt, name)
+
+    def handle(self, id: str) -> WorkflowHandle:
+        """A handle on the current run of a workflow. Raises WorkflowNotFound."""
+        return WorkflowHandle(self, id, self.describe(id).run_id)
 
     def describe(self, id: str) -> WorkflowInfo:
         """The workflow as its row is now. Raises WorkflowNotFound or StoreUnavailable."""
-        return self.store.workflows.describe(id)
+        return self.store.workflows.describe(checked_name("workflow id", id))
 
     def list(
         self,
@@ -133,12 +260,108 @@ class Weft:
         type: str | None = None,
         status: WorkflowStatus | str | None = None,
         engine_id: str | None = None,
+        older_than: timedelta | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> tuple[WorkflowInfo, ...]:
-        """One page of workflows in the order of their ids; `after` is the last id of the page before."""
+        """One page of workflows in the order of their ids; `after` is the last id of the page before.
+
+        `older_than` keeps those that were started longer ago.
+        """
+        if not 1 <= limit <= 10_000:
+            raise InvalidInput("limit", f"must be from 1 to 10000, not {limit}")
         wanted = None if status is None else WorkflowStatus(status)
-        return self.store.workflows.list(type_name=type, status=wanted, engine_id=engine_id, after=after, limit=limit)
+        return self.store.workflows.list(
+            type_name=type, status=wanted, engine_id=engine_id, older_than=older_than, after=after, limit=limit
+        )
+
+    # -- changing a workflow's course
+
+    def cancel(self, id: str) -> None:
+        """Give the workflow one last turn (its `on_cancel` handler), within `weft_cancel_bound`; then it is cancelled.
+
+        The turn in flight is fenced off at once and aborted as far as the pool allows (O7). A second cancel changes
+        nothing. Raises WorkflowNotFound or WorkflowEnded.
+        """
+        self._follow_up(self.store.lifecycle.cancel(checked_name("workflow id", id)))
+        self.dispatcher.request_reclaim()
+
+    def terminate(self, id: str, reason: str = "terminated") -> None:
+        """End the workflow at once, without another turn. Raises WorkflowNotFound or WorkflowEnded."""
+        self._follow_up(self.store.lifecycle.terminate(checked_name("workflow id", id), reason))
+
+    def suspend(self, id: str) -> None:
+        """Let no turn run until it is resumed; signals and updates are kept. Raises WrongStatus unless it runs."""
+        self._follow_up(self.store.lifecycle.suspend(checked_name("workflow id", id)))
+
+    def resume(self, id: str) -> None:
+        """Let a suspended workflow run on. Raises WrongStatus for any other."""
+        self._follow_up(self.store.lifecycle.resume(checked_name("workflow id", id)))
+        self.dispatcher.request_reclaim()
+
+    def retry(self, id: str) -> None:
+        """Let a failed or set-aside workflow try its turn again. Raises WrongStatus for any other."""
+        self._follow_up(self.store.lifecycle.retry(checked_name("workflow id", id)))
+        self.dispatcher.request_reclaim()
+
+    def purge(
+        self, *, older_than: timedelta, status: Iterable[WorkflowStatus | str] = PURGEABLE, limit: int = 1000
+    ) -> int:
+        """Delete up to `limit` workflows that ended longer ago than `older_than`, with all that belongs to them.
+
+        Returns how many; call it again while that is `limit`. Their ids may be used again, under higher epochs.
+        """
+        statuses = [WorkflowStatus(wanted) for wanted in status]
+        alive = [wanted.value for wanted in statuses if not wanted.is_ended]
+        if alive:
+            raise InvalidInput("status", f"of a workflow to purge must be an ending, not {', '.join(alive)}")
+        return self.store.lifecycle.purge(older_than=older_than, statuses=statuses, limit=limit)
+
+    def deliver_reply(
+        self, id: str, run_id: str, call_id: str, name: str, payload: Json, *, is_failure: bool = False
+    ) -> None:
+        """Deliver what became of a called task, once, to the run that called it. What `weft.reply` calls."""
+        sent = self.store.signals.send(
+            id,
+            name,
+            encode("reply", payload, self.settings.payload_limit),
+            key=call_id,
+            run_id=run_id,
+            is_failure=is_failure,
+        )
+        if sent.message is not None:
+            self.dispatcher.send_turn(sent.message)
+
+    def _new_workflow(
+        self,
+        type_name: str,
+        id: str | None,
+        input: Json,
+        *,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> NewWorkflow:
+        return NewWorkflow(
+            id=uuid.uuid4().hex if id is None else checked_name("workflow id", id),
+            type=type_name,
+            version=self.registry.get(type_name).version,
+            input_json=encode("input", input, self.settings.payload_limit),
+            delay=_delay(delay, at),
+            timeout=None if timeout is None else checked_duration("timeout", timeout),
+        )
+
+    def _after_commit(self, session: CallersTransaction | None, act: Callable[[], object]) -> None:
+        if session is None:
+            act()
+        else:
+            after_commit(session, act)
+
+    def _follow_up(self, changed: Changed) -> None:
+        """What a change of status leaves to do once it stands."""
+        if changed.in_flight is not None:
+            self.dispatcher.abort(changed.in_flight)
+        self.payments.pay(changed.debts)
 
     # -- operating
 
@@ -195,9 +418,14 @@ class Weft:
             claims=self.store.claims,
             turns=self.store.turns,
             dispatcher=self.dispatcher,
+            payments=self.payments,
             settings=self.settings,
             events=self.events,
         )
+
+    @cached_property
+    def payments(self) -> Payments:
+        return Payments(outbox=self.store.outbox, signals=self.store.signals, dispatcher=self.dispatcher)
 
     @cached_property
     def ticks(self) -> Ticks:
@@ -211,9 +439,10 @@ class Weft:
             ),
             settings=self.settings,
             send_turn=self.dispatcher.send_turn,
+            follow_up=self._follow_up,
             events=self.events,
             node=self.node,
-            after_reclaim=self._clean_up_engines,
+            after_reclaim=self._after_reclaim,
         )
 
     def run_turn(self, message: TurnMessage, *, task_id: str) -> TurnReport:
@@ -235,7 +464,7 @@ class Weft:
             settings=self.settings,
             identity=self._identity,
             body=body,
-            types=lambda: self.registry.names,
+            versions=lambda: self.registry.versions,
             guard=guard,
         )
 
@@ -246,10 +475,22 @@ class Weft:
         server = LockServer.of_broker(self.settings.redis_url or self.app.connection_for_write())
         return RedisSingleFlight(server=server, store_id=store.id(), times=times, clock=SystemClock())
 
-    def _clean_up_engines(self) -> None:
-        """What engines long gone left behind: their rows, and their queues in the broker."""
+    def _after_reclaim(self) -> None:
+        """What else the pass over lost work does: pay debts that nobody paid, and remove what engines long gone left
+        behind, their rows and their queues in the broker."""
+        self.payments.pay_overdue()
         for engine_id in self.store.engines.clean_up():
             delete_engine_queue(self.app, engine_id, self.settings)
+
+
+def _delay(delay: timedelta | float | None, at: datetime | None) -> timedelta | None:
+    if at is None:
+        return None if delay is None else checked_duration("delay", delay)
+    if delay is not None:
+        raise InvalidInput("start", "takes a delay or at, not both")
+    if at.tzinfo is None:
+        raise InvalidInput("at", "must carry a time zone")
+    return max(at - datetime.now(UTC), timedelta(0))
 
 
 def _weft_keys(app: Celery) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -44,6 +44,9 @@ class Body(Protocol):
     def in_hand(self) -> Hand:
         """What is in hand now. Called from the heart's thread."""
 
+    def end_turns(self, task_ids: Iterable[str], *, force: bool) -> None:
+        """End these tasks as far as the pool allows: SIGTERM, or with `force` SIGKILL."""
+
     def become(self, engine_id: str) -> None:
         """Consume the queue of a new incarnation, and end the turns of the old one."""
 
@@ -77,14 +80,14 @@ class Heart:
         settings: Settings,
         identity: EngineIdentity,
         body: Body,
-        types: Callable[[], Sequence[str]],
+        versions: Callable[[], Mapping[str, Iterable[int]]],
         guard: ForkGuard,
     ) -> None:
         self._store = store
         self._settings = settings
         self._identity = identity
         self._body = body
-        self._types = types
+        self._versions = versions
         self._guard = guard
         self._engine_id = identity.mint()
         # No Event: a signal handler calls `drain`, and only a SimpleQueue may be interrupted by itself.
@@ -93,6 +96,7 @@ class Heart:
         self._is_stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._missed = 0
+        self._told_to_end: frozenset[str] = frozenset()
 
     @property
     def engine_id(self) -> str:
@@ -126,12 +130,14 @@ class Heart:
     # -- registering
 
     def _register(self) -> None:
+        versions = self._versions()
         self._store.engines.register(
             self._engine_id,
             node=self._body.node,
             host=host_name(),
             pid=os.getpid(),
-            types=self._types(),
+            types=versions,
+            versions=versions,
             slots=self._body.slots,
         )
 
@@ -191,8 +197,22 @@ class Heart:
             )
         if answer is HeartbeatAnswer.GONE and not self._is_draining:
             self._register_anew()
-        elif self._is_draining:
+            return
+        self._end_fenced_turns(hand)
+        if self._is_draining:
             self._release_idle(answer)
+
+    def _end_fenced_turns(self, hand: Hand) -> None:
+        """O7: a turn that was fenced off from outside is told to end, and killed if the next beat still finds it."""
+        with self._guard:
+            ordered = self._store.aborts.list(self._engine_id)
+            over = ordered.difference(hand.turns)
+            if over:
+                self._store.aborts.close(self._engine_id, list(over))
+        still_running = ordered - over
+        self._body.end_turns(still_running - self._told_to_end, force=False)
+        self._body.end_turns(still_running & self._told_to_end, force=True)
+        self._told_to_end = still_running
 
     def _release_idle(self, answer: HeartbeatAnswer) -> None:
         """Draining is committed before anything is released, so that every later commit sees it and releases its own

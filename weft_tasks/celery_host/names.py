@@ -10,6 +10,8 @@ from weft_tasks.results import PassKind
 
 RUN_TURN: Final = "weft.run_turn"
 RUN_ONCE: Final = "weft.run_once"
+REPLY: Final = "weft.reply"
+REPLY_FAILURE: Final = "weft.reply_failure"
 TASK_OF_PASS: Final[Mapping[PassKind, str]] = MappingProxyType(
     {
         PassKind.RENEWAL: "weft.renew_claims",

@@ -21,10 +21,13 @@ from kombu.messaging import Producer
 
 from weft_tasks.celery_host.names import MAINTENANCE_QUEUE, RUN_TURN, TASK_OF_PASS, TURNS_QUEUE
 from weft_tasks.celery_host.queues import engine_queue
+from weft_tasks.celery_host.replies import signature_of
 from weft_tasks.events import Events, PublishFailed
 from weft_tasks.model import TurnMessage
 from weft_tasks.results import PassKind, reason_of
 from weft_tasks.settings import Settings
+from weft_tasks.store.lifecycle import TurnInFlight
+from weft_tasks.store.outbox import Debt
 
 BACKLOG = 1000
 """Messages that may wait for the thread before further ones are given up."""
@@ -61,6 +64,26 @@ class CeleryDispatcher:
                 retry=False,
                 argsrepr="()",
                 kwargsrepr=f"{message.workflow_id!r} turn {message.turn} epoch {message.epoch}",
+            ),
+        )
+
+    def send_call(self, debt: Debt) -> bool:
+        """Send the task that a commit owes, under the id that it has in every try."""
+        return self._publish(
+            f"call {debt.id} of {debt.workflow_id!r}",
+            lambda producer: signature_of(self._app, debt).apply_async(task_id=debt.id, producer=producer, retry=False),
+        )
+
+    def abort(self, in_flight: TurnInFlight) -> None:
+        """Tell the node to end a turn that was fenced off. Its heart does if this is lost (O7)."""
+        self._publish(
+            f"abort of task {in_flight.task_id}",
+            lambda producer: self._app.control.revoke(
+                in_flight.task_id,
+                terminate=True,
+                signal="SIGTERM",
+                destination=None if in_flight.node is None else [in_flight.node],
+                connection=producer.connection,
             ),
         )
 

@@ -6,7 +6,15 @@ from typing import Any
 
 from celery import Celery
 
-from weft_tasks.celery_host.names import MAINTENANCE_QUEUE, RUN_ONCE, RUN_TURN, TASK_OF_PASS, TURNS_QUEUE
+from weft_tasks.celery_host.names import (
+    MAINTENANCE_QUEUE,
+    REPLY,
+    REPLY_FAILURE,
+    RUN_ONCE,
+    RUN_TURN,
+    TASK_OF_PASS,
+    TURNS_QUEUE,
+)
 from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
 
@@ -33,7 +41,7 @@ def routes() -> dict[str, dict[str, str]]:
     to_maintenance = {"queue": MAINTENANCE_QUEUE}
     return {
         **{TASK_OF_PASS[kind]: to_maintenance for kind in PassKind},
-        RUN_ONCE: to_maintenance,
+        **dict.fromkeys((RUN_ONCE, REPLY, REPLY_FAILURE), to_maintenance),
         RUN_TURN: {"queue": TURNS_QUEUE},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps, signals
@@ -113,7 +114,7 @@ class WorkerBody:
         return Hand(turns=turns, free_slots=max(0, self.slots - len(requests)))
 
     def become(self, engine_id: str) -> None:
-        self._end_turns()
+        self.end_turns(self.in_hand().turns, force=False)
         consumer = self._worker.consumer
         if not engine_id:
             consumer.call_soon(_shut_down)
@@ -125,12 +126,13 @@ class WorkerBody:
     def request_reclaim(self) -> None:
         self._weft.dispatcher.request_reclaim()
 
-    def _end_turns(self) -> None:
-        """Their commits would be refused. A pool that cannot end a task lets it run to its end."""
-        for request in list(worker_state.requests.values()):
-            if request.name == RUN_TURN:
+    def end_turns(self, task_ids: Iterable[str], *, force: bool) -> None:
+        """A pool that cannot end a task lets it run to its end; its commit is refused all the same."""
+        for task_id in task_ids:
+            request = worker_state.requests.get(task_id)
+            if request is not None:
                 try:
-                    request.terminate(self._worker.pool, signal="TERM")
+                    request.terminate(self._worker.pool, signal="KILL" if force else "TERM")
                 except NotImplementedError:
                     return
 

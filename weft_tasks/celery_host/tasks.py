@@ -1,4 +1,4 @@
-"""The six tasks. Thin: each unpacks its message, calls the suite, and returns small JSON.
+"""The tasks. Thin: each unpacks its message, calls the suite, and returns small JSON.
 
 Instances are registered with one application (`shared_task` would land in every application of the process).
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery, Task
 
 from weft_tasks.celery_host.names import RUN_ONCE, RUN_TURN, TASK_OF_PASS
+from weft_tasks.celery_host.replies import register_reply_tasks
 from weft_tasks.model import TurnMessage
 from weft_tasks.results import PassKind
 
@@ -78,11 +79,12 @@ class RunTurnTask(Task):
 
 
 def register_tasks(app: Celery, weft: Weft) -> None:
-    """Make the six tasks known to the application."""
+    """Make the suite's tasks known to the application."""
     for kind in PassKind:
         app.register_task(PassTask(weft, kind))
     app.register_task(RunOnceTask(weft))
     app.register_task(RunTurnTask(weft))
+    register_reply_tasks(app, weft)
 
 
 def _checked(message: dict[str, Any]) -> TurnMessage | None:

@@ -23,8 +23,16 @@ from weft_tasks.passes.targets import Targets
 from weft_tasks.results import PassFailed, PassKind, PassReport, PassResult, PassStatus, RunOnceResult
 from weft_tasks.settings import Settings
 from weft_tasks.store import Store
+from weft_tasks.store.lifecycle import Changed
 from weft_tasks.store.pass_marks import RUN_ONCE, PassMark
-from weft_tasks.store.targets import SendTurn, StoreReclaim, StoreRenewal, StoreSignalPoll
+from weft_tasks.store.targets import (
+    SendTurn,
+    StoreDeadlinePoll,
+    StoreReclaim,
+    StoreRenewal,
+    StoreSignalPoll,
+    StoreUpdatePoll,
+)
 
 FAILED_ITEMS_SHOWN = 10
 JOIN_PAUSE = 0.05
@@ -55,6 +63,7 @@ class Ticks:
         context: PassContext,
         settings: Settings,
         send_turn: SendTurn,
+        follow_up: Callable[[Changed], None],
         events: Events,
         node: str,
         after_reclaim: Callable[[], None] = lambda: None,
@@ -65,6 +74,7 @@ class Ticks:
         self._context = context
         self._settings = settings
         self._send_turn = send_turn
+        self._follow_up = follow_up
         self._events = events
         self._node = node
         self._after_reclaim = after_reclaim
@@ -129,7 +139,10 @@ class Ticks:
                 send_turn=self._send_turn,
                 rng=random.Random(),
             ),
-            signals=StoreSignalPoll(self._store.signals, self._send_turn),
+            signals=StoreDeadlinePoll(
+                StoreSignalPoll(self._store.signals, self._send_turn), self._store.lifecycle, self._follow_up
+            ),
+            updates=StoreUpdatePoll(self._store.updates, self._send_turn),
         )
 
     def _is_recent(self, mark: PassMark) -> bool:

@@ -8,6 +8,7 @@ from typing import Self
 from sqlalchemy import select
 
 from weft_tasks.settings import Settings
+from weft_tasks.store.aborts import Aborts
 from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import DatabaseClock, StoreClock, milliseconds
 from weft_tasks.store.database import Database, Limits
@@ -37,6 +38,7 @@ class Store:
     updates: Updates
     outbox: Outbox
     lifecycle: Lifecycle
+    aborts: Aborts
     pass_marks: PassMarks
     history: History
 
@@ -58,6 +60,7 @@ class Store:
             signals=Signals(database, clock, settings),
             updates=Updates(database, clock, settings),
             outbox=outbox,
+            aborts=Aborts(database),
             lifecycle=Lifecycle(database, clock, settings, claims=claims, endings=endings),
             pass_marks=PassMarks(database, clock, settings),
             history=History(database),

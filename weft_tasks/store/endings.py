@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, not_, update
+from sqlalchemy import Connection, and_, delete, not_, select, update
 
 from weft_tasks.model import WorkflowStatus
+from weft_tasks.store.aborts import order_aborts
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow
 from weft_tasks.store.outbox import Debt, DebtKind, Outbox
@@ -75,16 +76,17 @@ class Endings:
 
     def _cancel_children(self, connection: Connection, parent_run_id: str) -> None:
         """Rows are locked parent first, then children; a child that ends never locks its parent (its reply is owed)."""
+        which = (
+            workflows.c.parent_run_id == parent_run_id,
+            workflows.c.close_policy == CANCEL,
+            workflows.c.status.in_([WorkflowStatus.RUNNING, WorkflowStatus.SUSPENDED]),
+            not_(workflows.c.cancelling),
+        )
+        if not connection.execute(select(workflows.c.id).where(*which).with_for_update()).all():
+            return
+        order_aborts(connection, *which)
         cancelled = connection.execute(
-            update(workflows)
-            .where(
-                workflows.c.parent_run_id == parent_run_id,
-                workflows.c.close_policy == CANCEL,
-                workflows.c.status.in_([WorkflowStatus.RUNNING, WorkflowStatus.SUSPENDED]),
-                not_(workflows.c.cancelling),
-            )
-            .values(self.cancelling())
-            .returning(workflows.c.id)
+            update(workflows).where(*which).values(self.cancelling()).returning(workflows.c.id)
         )
         ids = list(cancelled.scalars())
         if ids:

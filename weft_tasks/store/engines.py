@@ -18,7 +18,7 @@ from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import Database
 from weft_tasks.store.liveness import Liveness
-from weft_tasks.store.tables import claims, engine_types, engines, workflows
+from weft_tasks.store.tables import aborts, claims, engine_types, engines, workflows
 from weft_tasks.store.tables import clock as witnessed_clock
 
 CLEAN_UP_AFTER_TTLS = 10
@@ -218,6 +218,7 @@ class Engines:
             gone = tuple(connection.execute(delete(engines).where(*long_gone).returning(engines.c.id)).scalars())
             if gone:
                 connection.execute(delete(engine_types).where(engine_types.c.engine_id.in_(gone)))
+                connection.execute(delete(aborts).where(aborts.c.engine_id.in_(gone)))
         return gone
 
     def _advance_witnessed_clock(self, connection: Connection) -> None:

@@ -18,6 +18,7 @@ from weft_tasks.errors import WorkflowEnded, WorkflowNotFound, WrongStatus
 from weft_tasks.model import WorkflowStatus
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
+from weft_tasks.store.aborts import order_aborts
 from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import StoreClock, milliseconds
 from weft_tasks.store.database import AnyRow, Database
@@ -53,6 +54,8 @@ class OverdueEnd:
 
     workflow_id: str
     run_id: str
+    name: str = ""
+    deadline_passed: bool = True
 
 
 class Lifecycle:
@@ -206,6 +209,7 @@ class Lifecycle:
         return Changed(status=status, in_flight=changed.in_flight, debts=debts)
 
     def _change(self, connection: Connection, row: AnyRow, event: str, values: dict[str, Any]) -> Changed:
+        order_aborts(connection, workflows.c.id == row.id)
         connection.execute(update(workflows).where(workflows.c.id == row.id).values(values))
         self._claims.drop(connection, [row.id])
         record(connection, self._clock, row.id, row.run_id, event, row.engine_id, row.epoch + 1, {})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from datetime import timedelta
 from typing import Any
 
 from weft_tasks.errors import InvalidInput
 from weft_tasks.model import Json
 
 MAX_ID_LENGTH = 255
+LONGEST_DURATION = timedelta(days=36525)
 
 
 def encode(what: str, value: object, limit: int) -> str:
@@ -64,3 +66,16 @@ def checked_name(what: str, value: object) -> str:
         if unicodedata.category(character) in ("Cc", "Cs"):
             raise InvalidInput(what, f"{value!r} holds the character {character!a}, which no id or name may have")
     return value
+
+
+def checked_duration(what: str, value: object) -> timedelta:
+    """A timedelta, or seconds as a number; not negative. Raises InvalidInput."""
+    if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
+        raise InvalidInput(what, f"must be a timedelta or seconds, not {type(value).__name__}")
+    try:
+        duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    except (OverflowError, ValueError):
+        raise InvalidInput(what, f"cannot be {value!r} seconds") from None
+    if not timedelta(0) <= duration <= LONGEST_DURATION:
+        raise InvalidInput(what, f"must be from 0 to {LONGEST_DURATION.days} days, not {value!r}")
+    return duration

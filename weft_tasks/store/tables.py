@@ -219,6 +219,14 @@ outbox = Table(
 )
 Index("ix_weft_outbox_dispatched", outbox.c.dispatched_witnessed)
 
+# Turns that were fenced off while they ran, until their engine has ended them.
+aborts = Table(
+    "weft_aborts",
+    metadata,
+    Column("engine_id", Id, primary_key=True),
+    Column("task_id", Id, primary_key=True),
+)
+
 turns = Table(
     "weft_turns",
     metadata,

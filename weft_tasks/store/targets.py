@@ -11,7 +11,9 @@ from weft_tasks.model import HeldClaim, TurnMessage
 from weft_tasks.results import Answer, ReclaimStatus, TakeoverAttempt
 from weft_tasks.store.claims import Claims, Grant, TakeoverAnswer
 from weft_tasks.store.engines import Engines
+from weft_tasks.store.lifecycle import Changed, Lifecycle, OverdueEnd
 from weft_tasks.store.signals import ReadyWait, Signals
+from weft_tasks.store.updates import PendingUpdate, Updates
 from weft_tasks.store.workflows import CandidateKind, EngineLoad, ReclaimCandidate, Workflows
 
 SendTurn = Callable[[TurnMessage], bool]
@@ -163,6 +165,56 @@ class StoreSignalPoll:
 
     def wake_workflow(self, wait: ReadyWait) -> Answer:
         answer, message = self._signals.wake(wait)
+        if message is not None:
+            self._send_turn(message)
+        return answer
+
+
+class StoreDeadlinePoll:
+    """The signal poll, which also ends the workflows whose time is up."""
+
+    def __init__(self, wakes: StoreSignalPoll, lifecycle: Lifecycle, follow_up: Callable[[Changed], None]) -> None:
+        self._wakes = wakes
+        self._lifecycle = lifecycle
+        self._follow_up = follow_up
+
+    def list_parked_signal_waits(self) -> Sequence[ReadyWait | OverdueEnd]:
+        return (*self._lifecycle.list_overdue_ends(), *self._wakes.list_parked_signal_waits())
+
+    def list_ready_signal_waits(self) -> Sequence[ReadyWait | OverdueEnd]:
+        return (*self._lifecycle.list_overdue_ends(), *self._wakes.list_ready_signal_waits())
+
+    def has_buffered_signal(self, wait: ReadyWait | OverdueEnd) -> bool:
+        return isinstance(wait, OverdueEnd) or self._wakes.has_buffered_signal(wait)
+
+    def wake_workflow(self, wait: ReadyWait | OverdueEnd) -> Answer:
+        if not isinstance(wait, OverdueEnd):
+            return self._wakes.wake_workflow(wait)
+        answer, changed = self._lifecycle.end_overdue(wait)
+        if changed is not None:
+            self._follow_up(changed)
+        return answer
+
+
+class StoreUpdatePoll:
+    """Wakes the parked workflows that have unanswered updates, and tells their owners."""
+
+    def __init__(self, updates: Updates, send_turn: SendTurn) -> None:
+        self._updates = updates
+        self._send_turn = send_turn
+
+    def list_held_workflow_ids(self) -> Sequence[PendingUpdate]:
+        """Those with updates, no others: the list tells already what the question below would."""
+        return self._updates.list_held_with_pending()
+
+    def list_workflows_with_pending_updates(self) -> Sequence[PendingUpdate]:
+        return self._updates.list_held_with_pending()
+
+    def has_pending_updates(self, pending: PendingUpdate) -> bool:
+        return True
+
+    def drain_pending_updates(self, pending: PendingUpdate) -> Answer:
+        answer, message = self._updates.wake(pending)
         if message is not None:
             self._send_turn(message)
         return answer

@@ -128,15 +128,15 @@ class BegunTurn:
 
     @property
     def has_work(self) -> bool:
-        """Whether the handler has a reason to run; a wake that proves empty does not call it."""
+        """Whether anything is to be done; a wake that proves empty calls nothing."""
+        return bool(self.updates or self.is_cancelling or self.has_work_for_handler)
+
+    @property
+    def has_work_for_handler(self) -> bool:
+        """Whether the handler itself has a reason to run, updates apart."""
         awaited = {wait.name for wait in self.waits}
         return bool(
-            self.turn == 0
-            or self.tries
-            or self.is_cancelling
-            or self.updates
-            or self.expired_waits
-            or any(signal.name in awaited for signal in self.signals)
+            self.turn == 0 or self.tries or self.expired_waits or any(signal.name in awaited for signal in self.signals)
         )
 
 
@@ -161,6 +161,8 @@ class TurnOutcome:
     error: str | None = None
     wants_more: bool = False
     """The turn left signals that it now waits for: the next turn is due at once."""
+    keeps_waits: bool = False
+    """The workflow goes on waiting as before, deadlines included."""
     answers: tuple[UpdateOutcome, ...] = ()
     calls: tuple[Debt, ...] = ()
     children: tuple[NewWorkflow, ...] = ()
@@ -335,7 +337,7 @@ class Turns:
             "result": outcome.result,
             "error": outcome.error,
             **_TURN_OVER,
-            **parked_on(outcome.waits, self._clock.now()),
+            **({} if outcome.keeps_waits else parked_on(outcome.waits, self._clock.now())),
         }
         due = self._due_again(begun, outcome.wants_more)
         if outcome.status.is_ended:

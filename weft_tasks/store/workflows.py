@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -205,6 +206,7 @@ class Workflows:
         type_name: str | None = None,
         status: WorkflowStatus | None = None,
         engine_id: str | None = None,
+        older_than: timedelta | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> tuple[WorkflowInfo, ...]:
@@ -214,6 +216,8 @@ class Workflows:
         for column, wanted in filters:
             if wanted is not None:
                 query = query.where(column == wanted)
+        if older_than is not None:
+            query = query.where(workflows.c.created_at < self._clock.now() - milliseconds(older_than))
         if after is not None:
             query = query.where(workflows.c.id > after)
         with self._database.reading() as connection:

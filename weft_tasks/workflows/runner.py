@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Protocol
 
 from weft_tasks.errors import StoreUnavailable
 from weft_tasks.events import ClaimLost, CommitUnknown, Events, TurnFailed, WakeDiscarded
@@ -22,20 +21,13 @@ from weft_tasks.settings import Settings
 from weft_tasks.store.claims import Claims, TakeoverAnswer
 from weft_tasks.store.payloads import encode
 from weft_tasks.store.turns import BegunTurn, CommitAnswer, CommitStatus, Discard, TurnOutcome, Turns
-from weft_tasks.workflows.registry import Registry
+from weft_tasks.workflows.answering import answer_updates
+from weft_tasks.workflows.dispatcher import Dispatcher
+from weft_tasks.workflows.payments import Payments
+from weft_tasks.workflows.registry import Registry, WorkflowType
 from weft_tasks.workflows.turn import Turn
 
 TRACEBACK_LIMIT = 8000
-
-
-class Dispatcher(Protocol):
-    """How messages leave. They are hints: a dispatcher never raises, and what is lost the row sends again (O9)."""
-
-    def send_turn(self, message: TurnMessage) -> bool:
-        """Offer a turn to its engine; False if the broker did not take it."""
-
-    def request_reclaim(self) -> None:
-        """Ask for a reclaim pass at once (O6)."""
 
 
 class TurnStatus(StrEnum):
@@ -73,6 +65,7 @@ class TurnRunner:
         claims: Claims,
         turns: Turns,
         dispatcher: Dispatcher,
+        payments: Payments,
         settings: Settings,
         events: Events,
         sleep: Callable[[float], None] = time.sleep,
@@ -81,6 +74,7 @@ class TurnRunner:
         self._claims = claims
         self._turns = turns
         self._dispatcher = dispatcher
+        self._payments = payments
         self._settings = settings
         self._events = events
         self._sleep = sleep
@@ -125,19 +119,38 @@ class TurnRunner:
         return self._close(begun, TurnStatus.COMMITTED, lambda: self._turns.commit(begun, outcome))
 
     def _call_handler(self, begun: BegunTurn) -> TurnOutcome:
+        """Updates first, in their order; then the handler, which sees what they changed."""
+        workflow_type = self._registry.get(begun.type)
         turn = Turn(
             begun,
             payload_limit=self._settings.payload_limit,
             is_current=lambda: self._turns.is_current(begun),
+            version_of=lambda type_name: self._registry.get(type_name).version,
         )
-        return turn.outcome(self._registry.get(begun.type).handler(turn))
+        if begun.is_cancelling:
+            return self._clean_up(turn, workflow_type)
+        has_applied = answer_updates(turn, begun.updates, workflow_type, self._settings.payload_limit)
+        if turn.has_ended:
+            return turn.outcome(None)
+        if not (has_applied or begun.has_work_for_handler):
+            return turn.answers_alone()
+        return turn.outcome(workflow_type.handler(turn))
+
+    def _clean_up(self, turn: Turn, workflow_type: WorkflowType) -> TurnOutcome:
+        """The last turn of a cancelled workflow: whatever it does, the workflow is cancelled."""
+        undo = turn.checkpoint()
+        try:
+            if workflow_type.cancel_handler is not None:
+                workflow_type.cancel_handler(turn)
+            return turn.cancelled_outcome(None)
+        except Exception as error:
+            undo()
+            return turn.cancelled_outcome(self._described(error))
 
     def _failed(self, begun: BegunTurn, error: Exception) -> TurnReport:
         """Nothing the handler did commits. The turn is tried again a few times, ever later; then the workflow fails."""
         described = self._described(error)
-        tries = begun.tries + 1
-        is_last = tries >= self._settings.turn_tries
-        delay = min(self._settings.turn_retry_delay * 2 ** (tries - 1), self._settings.turn_retry_delay_max)
+        is_last, delay = self._next_try(begun)
         self._events.emit(
             TurnFailed(
                 workflow_id=begun.workflow_id,
@@ -153,6 +166,15 @@ class TurnRunner:
             return self._close(begun, TurnStatus.FAILED, lambda: self._turns.commit(begun, outcome))
         return self._close(begun, TurnStatus.RETRYING, lambda: self._turns.retry_later(begun, described, delay))
 
+    def _next_try(self, begun: BegunTurn) -> tuple[bool, timedelta]:
+        """Whether this was the last try by the type's retry policy, and else how long to wait for the next."""
+        policy = self._registry.policy(begun.type)
+        tries = begun.tries + 1
+        limit = policy.tries or self._settings.turn_tries
+        delay = self._settings.turn_retry_delay if policy.delay is None else policy.delay
+        longest = self._settings.turn_retry_delay_max if policy.max_delay is None else policy.max_delay
+        return tries >= limit, min(delay * 2 ** min(tries - 1, 32), longest)
+
     def _described(self, error: Exception) -> str:
         lines = "".join(traceback.format_exception(error))
         described = {"type": type(error).__name__, "message": str(error)[:2000], "traceback": lines[-TRACEBACK_LIMIT:]}
@@ -165,6 +187,9 @@ class TurnRunner:
             return _report(TurnStatus.UNKNOWN, begun.workflow_id, begun.turn, begun.epoch, "the store did not answer")
         if answer.status is CommitStatus.LOST:
             return self._refused(begun)
+        for message in answer.started:
+            self._dispatcher.send_turn(message)
+        self._payments.pay(answer.debts)
         if answer.next_message is not None:
             self._dispatcher.send_turn(answer.next_message)
         elif answer.is_released:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from weft_tasks.errors import InvalidInput, TurnError
-from weft_tasks.model import Json, WorkflowStatus
-from weft_tasks.store.payloads import checked_name, encode
-from weft_tasks.store.turns import BegunTurn, BufferedSignal, TurnOutcome
+from weft_tasks.model import Json, NewWorkflow, Parent, WorkflowStatus
+from weft_tasks.store.outbox import Debt
+from weft_tasks.store.payloads import checked_duration, checked_name, encode
+from weft_tasks.store.turns import BegunTurn, BufferedSignal, TurnOutcome, UpdateOutcome
+from weft_tasks.workflows.calls import call_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +32,23 @@ class Turn:
     (state, input, signals, `timed_out`) is the same when it is tried again.
     """
 
-    def __init__(self, begun: BegunTurn, *, payload_limit: int, is_current: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        begun: BegunTurn,
+        *,
+        payload_limit: int,
+        is_current: Callable[[], bool],
+        version_of: Callable[[str], int] = lambda _type_name: 1,
+    ) -> None:
         self._begun = begun
+        self._version_of = version_of
         self._limit = payload_limit
         self._is_current = is_current
         self._taken: set[int] = set()
         self._waits: dict[str, timedelta | None] = {}
+        self._calls: list[Debt] = []
+        self._children: list[NewWorkflow] = []
+        self._answers: list[UpdateOutcome] = []
         self._end: TurnEnd | None = None
         self._keys = 0
         self.state: dict[str, Any] = json.loads(begun.state_json)
@@ -86,6 +99,17 @@ class Turn:
         return bool(self._begun.expired_waits) and not came
 
     @property
+    def deadlines(self) -> Mapping[str, datetime]:
+        """When the waits of the previous turn run out, by name: `turn.wait(name, until=turn.deadlines[name])` goes on
+        waiting without starting the time anew."""
+        return {wait.name: wait.deadline for wait in self._begun.waits if wait.deadline is not None}
+
+    @property
+    def is_cancelling(self) -> bool:
+        """Whether this is the last turn of a cancelled workflow."""
+        return self._begun.is_cancelling
+
+    @property
     def cancelled(self) -> bool:
         """Whether this attempt has lost its turn, so that its commit would be refused. Reads the store each time."""
         return not self._is_current()
@@ -105,17 +129,88 @@ class Turn:
         self._taken.update(signal.number for signal in taken)
         return taken
 
-    def wait(self, *names: str, timeout: timedelta | float | None = None) -> None:
+    def wait(self, *names: str, timeout: timedelta | float | None = None, until: datetime | None = None) -> None:
         """Park the workflow after this turn until a signal of one of `names` is there, or `timeout` has passed.
 
-        The timeout counts from the commit, by the database's clock; a number is seconds. Several calls add up: whatever
-        comes first wakes the workflow. Waits last until the next commit.
+        The timeout counts from the commit, by the database's clock; a number is seconds. `until` is an aware time
+        instead. Several calls add up: whatever comes first wakes the workflow. Waits last until the next commit.
         """
         if not names:
             raise InvalidInput("wait", "needs the name of at least one signal")
-        duration = _duration(timeout)
+        duration = self._duration(timeout, until)
         for name in names:
             self._waits[checked_name("signal name", name)] = duration
+
+    def sleep(self, duration: timedelta | float) -> None:
+        """Park the workflow after this turn until `duration` has passed, counted from the commit."""
+        self._waits[""] = checked_duration("sleep", duration)
+
+    def _duration(self, timeout: timedelta | float | None, until: datetime | None) -> timedelta | None:
+        if until is None:
+            return None if timeout is None else checked_duration("timeout", timeout)
+        if timeout is not None:
+            raise InvalidInput("wait", "takes a timeout or until, not both")
+        if until.tzinfo is None:
+            raise InvalidInput("until", "must carry a time zone")
+        return max(until - self.began_at, timedelta(0))
+
+    # -- tasks and children
+
+    def call(self, signature: Any, *, reply: str | None = None) -> str:
+        """Send a Celery task once this turn has committed; returns the id that the task will have.
+
+        What it returns comes back as a signal named `reply`, once; if it fails for good, as a signal with `is_failure`.
+        Its queue, countdown, retries and limits are the signature's own. A chain counts as one call.
+        """
+        call_id = f"{self.run_id}-{self.number}-{len(self._calls)}"
+        if reply is not None:
+            checked_name("reply", reply)
+        self._calls.append(
+            call_of(
+                signature,
+                call_id=call_id,
+                reply=reply,
+                workflow_id=self.workflow_id,
+                run_id=self.run_id,
+                payload_limit=self._limit,
+            )
+        )
+        return call_id
+
+    def start_child(
+        self,
+        type_name: str,
+        input: Json = None,
+        *,
+        id: str | None = None,
+        reply: str | None = None,
+        close_policy: str = "cancel",
+        timeout: timedelta | float | None = None,
+    ) -> str:
+        """Start a workflow that belongs to this one, with the commit of this turn; returns its id.
+
+        Its end comes back as a signal named `reply`: its result, or with `is_failure` how else it ended. When this
+        workflow ends, `close_policy` says what becomes of a child that still runs: "cancel" it or "abandon" it.
+        """
+        if close_policy not in ("cancel", "abandon"):
+            raise InvalidInput("close policy", f"must be 'cancel' or 'abandon', not {close_policy!r}")
+        child_id = id or f"{self.workflow_id[:180]}/{self.run_id[:8]}-{self.number}-{len(self._children)}"
+        self._children.append(
+            NewWorkflow(
+                id=checked_name("child id", child_id),
+                type=type_name,
+                version=self._version_of(type_name),
+                input_json=encode("child input", input, self._limit),
+                timeout=None if timeout is None else checked_duration("timeout", timeout),
+                parent=Parent(
+                    id=self.workflow_id,
+                    run_id=self.run_id,
+                    reply=None if reply is None else checked_name("reply", reply),
+                    close_policy=close_policy,
+                ),
+            )
+        )
+        return child_id
 
     # -- ending
 
@@ -142,6 +237,52 @@ class Turn:
 
     # -- what the runner makes of it
 
+    def answer(self, outcome: UpdateOutcome) -> None:
+        """Keep the answer to an update, for the commit."""
+        self._answers.append(outcome)
+
+    def checkpoint(self) -> Callable[[], None]:
+        """What is done up to here; calling the result undoes everything done since, the answers apart."""
+        state = json.dumps(self.state)
+        taken, waits, calls, children = set(self._taken), dict(self._waits), len(self._calls), len(self._children)
+        end = self._end
+
+        def undo() -> None:
+            self.state = json.loads(state)
+            self._taken, self._waits, self._end = taken, waits, end
+            del self._calls[calls:], self._children[children:]
+
+        return undo
+
+    @property
+    def has_ended(self) -> bool:
+        return self._end is not None
+
+    def is_end(self, returned: object) -> bool:
+        """Whether `returned` is what this turn's complete or fail returned."""
+        return returned is self._end
+
+    def answers_alone(self) -> TurnOutcome:
+        """The effect of a turn that only refused updates: the workflow stays as it was, its waits run on."""
+        return TurnOutcome(
+            status=WorkflowStatus.RUNNING,
+            state_json=self._begun.state_json,
+            keeps_waits=True,
+            wants_more=self._begun.has_more,
+            answers=tuple(self._answers),
+        )
+
+    def cancelled_outcome(self, error: str | None) -> TurnOutcome:
+        """The effect of the last turn of a cancelled workflow, whatever its handler returned."""
+        return TurnOutcome(
+            status=WorkflowStatus.CANCELLED,
+            state_json=encode("state", self.state, self._limit),
+            consumed=tuple(sorted(self._taken)),
+            error=error,
+            answers=tuple(self._answers),
+            calls=tuple(self._calls),
+        )
+
     def outcome(self, returned: object) -> TurnOutcome:
         """The turn's effect as one value to commit. Raises TurnError or InvalidInput if it has no meaning."""
         if returned is not None and returned is not self._end:
@@ -159,6 +300,9 @@ class Turn:
             result=self._encoded_result(),
             error=self._encoded_reason(),
             wants_more=self._begun.has_more or bool(left & self._waits.keys()),
+            answers=tuple(self._answers),
+            calls=tuple(self._calls),
+            children=tuple(self._children),
         )
 
     def _encoded_result(self) -> str | None:
@@ -170,17 +314,3 @@ class Turn:
         if self._end is None or self._end.reason is None:
             return None
         return encode("failure reason", {"type": "WorkflowFailed", "message": self._end.reason}, self._limit)
-
-
-def _duration(timeout: timedelta | float | None) -> timedelta | None:
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, timedelta | int | float):
-        raise InvalidInput("timeout", f"must be a timedelta or seconds, not {type(timeout).__name__}")
-    try:
-        duration = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
-    except (OverflowError, ValueError):
-        raise InvalidInput("timeout", f"cannot be {timeout!r} seconds") from None
-    if duration < timedelta(0):
-        raise InvalidInput("timeout", f"must not be negative: {timeout!r}")
-    return duration

@@ -162,6 +162,12 @@ def upgrade() -> None:
     op.create_index("ix_weft_outbox_dispatched", "weft_outbox", ["dispatched_witnessed"], unique=False)
 
     op.create_table(
+        "weft_aborts",
+        sa.Column("engine_id", sa.String(length=255), nullable=False),
+        sa.Column("task_id", sa.String(length=255), nullable=False),
+        sa.PrimaryKeyConstraint("engine_id", "task_id"),
+    )
+    op.create_table(
         "weft_turns",
         sa.Column("run_id", sa.String(length=32), nullable=False),
         sa.Column("turn", sa.BigInteger(), autoincrement=False, nullable=False),
@@ -266,6 +272,7 @@ def downgrade() -> None:
 
     op.drop_table("weft_workflows")
     op.drop_table("weft_turns")
+    op.drop_table("weft_aborts")
     op.drop_table("weft_outbox")
     op.drop_table("weft_updates")
     op.drop_table("weft_store")
