@@ -82,7 +82,7 @@ class Claims:
         `must_be_due=False` is for the reclaim pass, which also places a released workflow that is parked.
         """
         with self._database.transaction() as connection:
-            return self._grant(
+            grant = self._grant(
                 connection,
                 workflow_id,
                 run_id,
@@ -91,6 +91,9 @@ class Claims:
                 target=engine_id,
                 may=workflows.c.due if must_be_due else literal(True),
             )
+            if grant.answer is TakeoverAnswer.WON and not must_be_due:
+                record(connection, self._clock, workflow_id, run_id, "placed", engine_id, grant.epoch, {})
+            return grant
 
     def take_over(self, workflow_id: str, run_id: str, holder: str, epoch: int, target: str) -> Grant:
         """Move a running workflow from a silent or deaf holder to `target`, under the next epoch (O4).
