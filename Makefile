@@ -3,10 +3,44 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
+.PHONY: help
+help:           ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */: /' | sort
+
 .PHONY: install
-install: $(VENV)/.installed   ## the environment in .venv
+install: $(VENV)/.installed ## the environment in .venv
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
+
+# -- tests: real servers as local processes, started and stopped by the tests themselves
+
+.PHONY: test test-quick test-cluster
+test: test-quick test-cluster ## every test, on SQLite and PostgreSQL, with real workers, beat and Redis
+
+test-quick: install ## all but the tests with real workers
+	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/cluster
+
+test-cluster: install ## real celery workers and beat as local processes
+	$(BIN)/pytest tests/cluster
+
+# -- checks
+
+.PHONY: check format lint types layers
+check: lint types layers test ## format, lint, types, layers and tests: what CI runs
+
+format: install ## write the format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+layers: install
+	$(BIN)/lint-imports
