@@ -24,6 +24,8 @@ HERE = Path(__file__).parent
 TTL = timedelta(seconds=3)
 GRACE = timedelta(seconds=2)
 INTERVAL = timedelta(seconds=1)
+BEATS_PER_TTL = 6
+"""An engine beats every R/2."""
 SLACK = timedelta(seconds=3)
 """What two busy cores may add to a bound."""
 
@@ -46,6 +48,20 @@ class Gate:
 
     def open(self) -> None:
         Path(f"{self.path}.open").touch()
+
+
+class NewLines:
+    """What a process logs from now on."""
+
+    def __init__(self, process: LocalProcess) -> None:
+        self._process, self._start = process, len(process.log_text())
+
+    @property
+    def text(self) -> str:
+        return self._process.log_text()[self._start :]
+
+    def wait_for(self, text: str, timeout: timedelta = PATIENCE) -> None:
+        wait_until(lambda: text in self.text, what=f"{text!r} in the log of {self._process.name}", timeout=timeout)
 
 
 class Deployment:
@@ -115,6 +131,14 @@ class Deployment:
         )
         return self.weft.describe(id)
 
+    def wait_for_beats(self, *nodes: str, beats: int) -> None:
+        """Wait until each engine has written that many more heartbeats: time passes, and they are alive."""
+        goals = {node: self.engine(node).beat + beats for node in nodes}
+        wait_until(
+            lambda: all(self.engine(node).beat >= goal for node, goal in goals.items()),
+            what=f"{beats} heartbeats of {', '.join(nodes)}",
+        )
+
     # -- what the store has
 
     def query(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -125,10 +149,10 @@ class Deployment:
         with self.weft.store.database.transaction() as connection:
             connection.execute(text(statement), parameters)
 
-    def claims(self) -> dict[str, tuple[str, int]]:
-        """Engine and epoch of every claim, by workflow."""
+    def claims(self, *ids: str) -> dict[str, tuple[str, int]]:
+        """Engine and epoch of every claim, or of the claims on these workflows."""
         rows = self.query("SELECT workflow_id, engine_id, epoch FROM weft_claims")
-        return {row[0]: (row[1], row[2]) for row in rows}
+        return {row[0]: (row[1], row[2]) for row in rows if not ids or row[0] in ids}
 
     def held_by(self, engine_id: str) -> set[str]:
         return {id for id, (holder, _epoch) in self.claims().items() if holder == engine_id}
@@ -137,9 +161,10 @@ class Deployment:
         """The newest engine under a node name."""
         return [engine for engine in self.weft.store.engines.list() if engine.node == f"{node}@local"][-1]
 
-    def events(self, event: str, id: str | None = None) -> list[tuple[str, int]]:
-        """The workflow and epoch of each such entry in the history."""
-        return [(entry.workflow_id, entry.epoch) for entry in self.weft.store.history.list(event=event, workflow_id=id)]
+    def events(self, event: str, *ids: str) -> list[tuple[str, int]]:
+        """The workflow and epoch of each such entry in the history of these workflows."""
+        entries = self.weft.store.history.list(event=event)
+        return [(entry.workflow_id, entry.epoch) for entry in entries if entry.workflow_id in ids]
 
     def committed_turns(self, id: str) -> list[tuple[int, int]]:
         """Turn and epoch of each commit, in order."""

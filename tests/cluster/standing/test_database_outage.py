@@ -1,0 +1,45 @@
+"""PostgreSQL away for two TTLs: nobody can write, so nothing moves, and everything goes on afterwards (O2, O4, O8)."""
+
+from __future__ import annotations
+
+import pytest
+from deployment import BEATS_PER_TTL, SLACK, TTL, Deployment, NewLines
+from pytest_celery import CeleryTestSetup
+
+from weft_tasks.testing.local_postgres import LocalPostgres
+from weft_tasks.testing.waiting import wait_until
+
+
+@pytest.mark.parametrize("way", ["stopped", "frozen"])
+def test_no_claim_moves_while_the_database_is_away_and_a_turn_in_hand_commits_when_it_is_back(
+    setup: CeleryTestSetup, deployment: Deployment, local_postgres: LocalPostgres, way: str
+) -> None:
+    ids, long = [f"database-{way}-{n}" for n in range(10)], f"database-{way}-long"
+    deployment.park(*ids)
+    gate = deployment.gate(long)
+    deployment.weft.start("stay", long, str(gate.path))
+    gate.wait_for()
+    before = deployment.claims(long, *ids)
+    logs = [NewLines(worker.process) for worker in setup.worker_cluster]
+    local_postgres.process.stop() if way == "stopped" else local_postgres.pause()
+    try:
+        # A stopped server refuses at once, one beat every R/2; a frozen one makes each beat wait for its limits.
+        beats = 2 * BEATS_PER_TTL if way == "stopped" else 2
+        for log in logs:
+            log.wait_for(f"in_a_row={beats} ")
+        gate.open()
+        for log in logs:
+            log.wait_for(f"in_a_row={beats + 2} ")
+    finally:
+        local_postgres.start() if way == "stopped" else local_postgres.resume()
+
+    for log in logs:
+        log.wait_for("weft.heart.back")
+    wait_until(lambda: deployment.weft.describe(long).turn == 1, what="the turn to commit", timeout=TTL + SLACK)
+    assert deployment.claims(long, *ids) == before
+    for id in (long, *ids):
+        deployment.weft.signal(id, "event", "closed")
+    for id in before:
+        deployment.wait_for(id)
+    assert deployment.events("taken-over", *before) == []
+    assert len(gate.comings) == 1
