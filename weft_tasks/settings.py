@@ -17,6 +17,7 @@ from weft_tasks.errors import SettingsError
 
 PREFIX = "weft_"
 MILLISECOND = timedelta(milliseconds=1)
+NEVER = timedelta.max
 DERIVED = cast("timedelta", None)
 """The default of a duration that follows from the others; no Settings keeps it."""
 
@@ -65,6 +66,11 @@ class Settings:
     turn_retry_delay_max: timedelta = timedelta(minutes=5)
     cancel_bound: timedelta = timedelta(seconds=30)
     """How long the last turn of a cancelled workflow may take, from the cancel on."""
+    history_retention: timedelta = timedelta(days=30)
+    """How long a running workflow keeps its turns, its consumed signals with their keys, and its answered updates, and
+    how long changes of ownership are kept."""
+    retention: timedelta = NEVER
+    """How long an ended workflow is kept before the reclaim pass purges it. Default: until somebody purges it."""
     payload_limit: int = 256 * 1024
     """Bytes of JSON that one state, input, result or signal may have."""
     publish_timeout: timedelta = timedelta(seconds=1)

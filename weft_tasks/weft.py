@@ -41,7 +41,7 @@ from weft_tasks.log_lines import log_event
 from weft_tasks.model import Json, NewWorkflow, SignalReceipt, TurnMessage, WorkflowInfo, WorkflowStatus
 from weft_tasks.passes.clock import SystemClock
 from weft_tasks.passes.sweep import PassContext, one_pool_per_pass
-from weft_tasks.settings import PREFIX, Settings
+from weft_tasks.settings import NEVER, PREFIX, Settings
 from weft_tasks.store import Store, heart_limits_of, schema
 from weft_tasks.store.lifecycle import PURGEABLE, Changed
 from weft_tasks.store.payloads import checked_duration, checked_name, encode
@@ -476,9 +476,12 @@ class Weft:
         return RedisSingleFlight(server=server, store_id=store.id(), times=times, clock=SystemClock())
 
     def _after_reclaim(self) -> None:
-        """What else the pass over lost work does: pay debts that nobody paid, and remove what engines long gone left
-        behind, their rows and their queues in the broker."""
+        """What else the pass over lost work does: pay debts that nobody paid, forget what the retention has passed, and
+        remove what engines long gone left behind, their rows and their queues in the broker."""
         self.payments.pay_overdue()
+        self.store.history.forget(self.settings.history_retention)
+        if self.settings.retention is not NEVER:
+            self.purge(older_than=self.settings.retention)
         for engine_id in self.store.engines.clean_up():
             delete_engine_queue(self.app, engine_id, self.settings)
 

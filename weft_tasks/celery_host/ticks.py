@@ -6,6 +6,7 @@ The locks save work; whatever two passes do at the same time, the store's condit
 from __future__ import annotations
 
 import json
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -13,14 +14,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from weft_tasks.errors import StoreUnavailable
+from weft_tasks.errors import LockUnavailable, StoreUnavailable
 from weft_tasks.events import Events, PassCompleted
 from weft_tasks.locks import Acquisition, FlightOutcome, Holding, SingleFlight, may_run_unlocked, mint_token
 from weft_tasks.locks.token import read_token
 from weft_tasks.passes.run_once import run_in_order, run_part
 from weft_tasks.passes.sweep import PassContext
 from weft_tasks.passes.targets import Targets
-from weft_tasks.results import PassFailed, PassKind, PassReport, PassResult, PassStatus, RunOnceResult
+from weft_tasks.results import PassFailed, PassKind, PassReport, PassResult, PassStatus, RunOnceResult, reason_of
 from weft_tasks.settings import Settings
 from weft_tasks.store import Store
 from weft_tasks.store.lifecycle import Changed
@@ -33,6 +34,8 @@ from weft_tasks.store.targets import (
     StoreSignalPoll,
     StoreUpdatePoll,
 )
+
+logger = logging.getLogger("weft_tasks.passes")
 
 FAILED_ITEMS_SHOWN = 10
 JOIN_PAUSE = 0.05
@@ -126,8 +129,15 @@ class Ticks:
             now = self._context.clock.now()
             return PassResult(kind=kind, status=PassStatus.COMPLETED, started_at=now, finished_at=now)
         if kind is PassKind.RECLAIM:
-            self._after_reclaim()
+            self._tidy_up()
         return report
+
+    def _tidy_up(self) -> None:
+        """What comes after a reclaim pass can wait for the next one, so that nothing in it fails the tick."""
+        try:
+            self._after_reclaim()
+        except Exception as error:
+            logger.warning("weft.tidying.failed error=%r: the next reclaim pass tries again", reason_of(error))
 
     def _targets(self) -> Targets:
         return Targets(
@@ -206,7 +216,11 @@ class Ticks:
         return None
 
     def _still_runs(self, held_by: Holding) -> bool:
-        now_held = self._locks.holder(RUN_ONCE)
+        """Unless the lock server says otherwise; if it says nothing, the result in the store will tell."""
+        try:
+            now_held = self._locks.holder(RUN_ONCE)
+        except LockUnavailable:
+            return True
         return now_held is not None and now_held.holder == held_by.holder
 
     def _result_of(self, held_by: Holding) -> Report | None:

@@ -63,7 +63,7 @@ class Store:
             aborts=Aborts(database),
             lifecycle=Lifecycle(database, clock, settings, claims=claims, endings=endings),
             pass_marks=PassMarks(database, clock, settings),
-            history=History(database),
+            history=History(database, clock),
         )
 
     def id(self) -> str:

@@ -1,8 +1,8 @@
 """Claims: acquire, renew, release and takeover, each a compare-and-swap on (engine, epoch).
 
 Rules: O3 (expiry follows the holder's heartbeat), O4 (takeover), O5 (acquire never steals), O6 (release keeps the
-epoch). `weft_workflows` is locked and changed first, then `weft_claims`; engine rows are locked before both, in the
-order of their ids.
+epoch). Rows are locked in one order everywhere: the workflow, then engines by their ids, then `weft_claims`. Whoever
+waits for a workflow's row therefore keeps no engine from beating, however long somebody else's transaction takes.
 """
 
 from __future__ import annotations
@@ -115,14 +115,16 @@ class Claims:
         target: str,
         may: ColumnElement[bool],
     ) -> Grant:
-        if not self._lock_target(connection, target, holder):
-            return Grant(answer=TakeoverAnswer.NO_TARGET)
         is_named = (
             workflows.c.id == workflow_id,
             workflows.c.run_id == run_id,
             workflows.c.engine_id.is_(None) if holder is None else workflows.c.engine_id == holder,
             workflows.c.epoch == epoch,
         )
+        if not _lock_workflow(connection, is_named):
+            return Grant(answer=TakeoverAnswer.LOST)
+        if not self._lock_target(connection, target, holder):
+            return Grant(answer=TakeoverAnswer.NO_TARGET)
         moved = connection.execute(
             update(workflows)
             .where(
@@ -144,7 +146,7 @@ class Claims:
             .returning(workflows.c.epoch, workflows.c.turn, workflows.c.dispatched_witnessed)
         ).one_or_none()
         if moved is None:
-            return self._why_not(connection, workflow_id, is_named, target)
+            return self._why_not(connection, is_named, target)
         self._write_claim(connection, workflow_id, target, moved.epoch)
         if holder is not None:
             record(connection, self._clock, workflow_id, run_id, "taken-over", target, moved.epoch, {"from": holder})
@@ -167,15 +169,9 @@ class Claims:
         ).all()
         return any(row.takes_work for row in rows if row.id == target)
 
-    def _why_not(
-        self, connection: Connection, workflow_id: str, is_named: Sequence[ColumnElement[bool]], target: str
-    ) -> Grant:
-        row = connection.execute(
-            select(self._liveness.can_run(literal(target)).label("can_run")).where(*is_named)
-        ).one_or_none()
-        if row is None:
-            return Grant(answer=TakeoverAnswer.LOST)
-        return Grant(answer=TakeoverAnswer.NOT_ELIGIBLE if row.can_run else TakeoverAnswer.NO_TARGET)
+    def _why_not(self, connection: Connection, is_named: Sequence[ColumnElement[bool]], target: str) -> Grant:
+        can_run = connection.execute(select(self._liveness.can_run(literal(target))).where(*is_named)).scalar_one()
+        return Grant(answer=TakeoverAnswer.NOT_ELIGIBLE if can_run else TakeoverAnswer.NO_TARGET)
 
     def _write_claim(self, connection: Connection, workflow_id: str, engine_id: str, epoch: int) -> None:
         values = {
@@ -285,3 +281,10 @@ class Claims:
                     not_(exists().where(workflows.c.id == claims.c.workflow_id, workflows.c.engine_id.is_not(None))),
                 )
             )
+
+
+def _lock_workflow(connection: Connection, is_named: Sequence[ColumnElement[bool]]) -> bool:
+    """Lock the workflow's row if it is as named. What the next statements read is then true until the transaction ends:
+    a statement that waits for its own row would go on with what it read before the wait."""
+    row = connection.execute(select(workflows.c.id).where(*is_named).with_for_update())
+    return row.one_or_none() is not None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
-from weft_tasks.store.clock import StoreClock, moment_of
+from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import Database
 from weft_tasks.store.tables import history
 
@@ -53,10 +53,22 @@ def record(
 
 
 class History:
-    """Reading the history."""
+    """Reading the history, and forgetting it in time."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: StoreClock) -> None:
         self._database = database
+        self._clock = clock
+
+    def forget(self, older_than: timedelta, limit: int = 1000) -> int:
+        """Delete up to `limit` entries older than `older_than`; returns how many."""
+        old = (
+            select(history.c.id)
+            .where(history.c.at < self._clock.now() - milliseconds(older_than))
+            .order_by(history.c.at)
+            .limit(limit)
+        )
+        with self._database.transaction() as connection:
+            return connection.execute(delete(history).where(history.c.id.in_(old.scalar_subquery()))).rowcount
 
     def list(
         self, *, workflow_id: str | None = None, event: str | None = None, limit: int = 1000

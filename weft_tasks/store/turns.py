@@ -20,6 +20,7 @@ from sqlalchemy import (
     Connection,
     and_,
     case,
+    delete,
     exists,
     false,
     func,
@@ -48,6 +49,8 @@ from weft_tasks.store.updates import UPDATE_TRIES, UPDATES_PER_TURN, UpdateStatu
 from weft_tasks.store.waits import parked_on, waits_of
 from weft_tasks.store.workflows import Workflows
 
+FORGET_EVERY = 64
+"""Turns of a run between two looks for what its retention has passed."""
 SIGNALS_PER_TURN = 1000
 """How many buffered signals one turn sees, awaited ones first; a turn that commits before the rest is followed by
 another."""
@@ -350,10 +353,22 @@ class Turns:
                     return answer
                 self._consume(connection, begun, outcome)
                 connection.execute(insert(turns).values(self._turn_record(begun, outcome)))
+                if begun.turn % FORGET_EVERY == FORGET_EVERY - 1:
+                    self._forget(connection, begun.run_id)
                 return replace(answer, **self._spread(connection, row, outcome))
         except IntegrityError as error:
             # Only a child can collide: everything else here is written under the lock on this workflow's row.
             raise InvalidInput("child", f"has the id of a workflow that exists already: {error.orig}") from error
+
+    def _forget(self, connection: Connection, run_id: str) -> None:
+        """Drop what the run has long done with, so that a workflow that lives for years does not grow for years."""
+        before = self._clock.now() - milliseconds(self._settings.history_retention)
+        for table, is_over, at in (
+            (turns, true(), turns.c.committed_at),
+            (signals, signals.c.consumed_turn.is_not(None), signals.c.sent_at),
+            (updates, updates.c.answered_at.is_not(None), updates.c.answered_at),
+        ):
+            connection.execute(delete(table).where(table.c.run_id == run_id, is_over, at < before))
 
     def _spread(self, connection: Connection, row: AnyRow, outcome: TurnOutcome) -> dict[str, Any]:
         """What the commit means to others: calls, children, and what follows from an end."""
