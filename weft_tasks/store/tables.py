@@ -123,9 +123,10 @@ workflows = Table(
 )
 # A constant in the statement's text, not a parameter: only then does either planner use the partial index below.
 is_running = workflows.c.status == literal_column("'running'")
-_is_unowned = and_(workflows.c.engine_id.is_(None), is_running)
+_is_unowned = and_(is_running, workflows.c.engine_id.is_(None))
 _has_deadline = workflows.c.next_deadline_at.is_not(None)
-Index("ix_weft_workflows_due", workflows.c.id, postgresql_where=workflows.c.due, sqlite_where=workflows.c.due)
+# SQLite compares conditions as they are written, and SQLAlchemy writes `due = 1` in its queries.
+Index("ix_weft_workflows_due", workflows.c.id, postgresql_where=workflows.c.due, sqlite_where=literal_column("due = 1"))
 Index("ix_weft_workflows_unowned", workflows.c.id, postgresql_where=_is_unowned, sqlite_where=_is_unowned)
 Index(
     "ix_weft_workflows_deadline",
