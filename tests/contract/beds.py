@@ -6,6 +6,7 @@ into the position that a test starts from, and reads rows.
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,10 +18,12 @@ from sqlalchemy import delete, event, insert, select, text, update
 from sqlalchemy.exc import OperationalError
 
 from weft_tasks.model import HeldClaim, TurnMessage, WorkflowStatus
+from weft_tasks.passes.targets import Targets
 from weft_tasks.settings import Settings
 from weft_tasks.store import Store
 from weft_tasks.store.clock import ManualClock, moment_of
 from weft_tasks.store.tables import claims, engine_types, engines, metadata, signals, workflows
+from weft_tasks.store.targets import StoreReclaim, StoreRenewal, StoreSignalPoll
 from weft_tasks.store.turns import BegunTurn, TurnOutcome
 from weft_tasks.testing.fakes import FakeClaim, FakeClaims
 
@@ -56,6 +59,12 @@ class Bed(ABC):
     engines: Any
     reclaim: Any
     """Where `list_reclaim_candidates`, `list_engines_taking_work` and `note_dispatch` are."""
+    sent: list[TurnMessage]
+    """The messages that targets have sent."""
+
+    @abstractmethod
+    def targets(self) -> Targets:
+        """The targets of one round of passes."""
 
     # -- time
 
@@ -118,6 +127,14 @@ class Bed(ABC):
     def begin(self, workflow_id: str = "w", task_id: str = "task") -> None:
         """Its holder begins the turn that is due."""
 
+    def begin_again(self, workflow_id: str = "w") -> None:
+        """A parked workflow becomes due, by whatever means, and its holder begins the turn."""
+        self.make_due(workflow_id)
+        self.begin(workflow_id)
+
+    @abstractmethod
+    def make_due(self, workflow_id: str = "w") -> None: ...
+
     @abstractmethod
     def park(self, workflow_id: str = "w", *names: str, timeout: timedelta | None = None) -> None:
         """The turn that was begun commits, and waits."""
@@ -164,6 +181,10 @@ class FakeBed(Bed):
     def __init__(self) -> None:
         self.fake = FakeClaims()
         self.claims = self.engines = self.reclaim = self.fake
+        self.sent = self.fake.sent
+
+    def targets(self) -> Targets:
+        return self.fake.targets()
 
     def advance(self, duration: timedelta) -> None:
         self.fake.advance(duration)
@@ -182,6 +203,9 @@ class FakeBed(Bed):
 
     def begin(self, workflow_id: str = "w", task_id: str = "task") -> None:
         self.fake.open_attempt(workflow_id, task_id)
+
+    def make_due(self, workflow_id: str = "w") -> None:
+        self.fake.workflows[workflow_id].is_due = True
 
     def park(self, workflow_id: str = "w", *names: str, timeout: timedelta | None = None) -> None:
         self.fake.park(workflow_id, *names, timeout=timeout)
@@ -213,6 +237,25 @@ class StoreBed(Bed):
         self.clock = clock
         self.claims, self.engines, self.reclaim = store.claims, store.engines, store.workflows
         self.begun: dict[str, BegunTurn] = {}
+        self.sent = []
+        self._rng = random.Random(7)
+
+    def targets(self) -> Targets:
+        return Targets(
+            renewal=StoreRenewal(self.store.claims),
+            reclaim=StoreReclaim(
+                workflows=self.store.workflows,
+                claims=self.store.claims,
+                engines=self.store.engines,
+                send_turn=self._send_turn,
+                rng=self._rng,
+            ),
+            signals=StoreSignalPoll(self.store.signals, self._send_turn),
+        )
+
+    def _send_turn(self, message: TurnMessage) -> bool:
+        self.sent.append(message)
+        return True
 
     def advance(self, duration: timedelta) -> None:
         self.clock.advance(duration)
@@ -233,6 +276,9 @@ class StoreBed(Bed):
         begun = self.store.turns.begin(self.message(workflow_id), task_id)
         assert isinstance(begun, BegunTurn), begun
         self.begun[workflow_id] = begun
+
+    def make_due(self, workflow_id: str = "w") -> None:
+        self.write(update(workflows).where(workflows.c.id == workflow_id).values(due=True))
 
     def park(self, workflow_id: str = "w", *names: str, timeout: timedelta | None = None) -> None:
         self.commit(workflow_id, parked(*names, timeout=timeout))
@@ -303,9 +349,11 @@ class StoreBed(Bed):
         """As many parked workflows of an engine, made in one go from one that is real."""
         self.parked("w00000", engine_id)
         with self.store.database.transaction() as connection:
-            for table, key in ((workflows, "id"), (claims, "workflow_id")):
-                row = connection.execute(select(table)).mappings().one()
-                connection.execute(insert(table), [{**row, key: f"w{n:05}"} for n in range(1, count)])
+            row = connection.execute(select(workflows)).mappings().one()
+            made = [{**row, "id": f"w{n:05}", "run_id": f"{n:032x}"} for n in range(1, count)]
+            connection.execute(insert(workflows), made)
+            claim = connection.execute(select(claims)).mappings().one()
+            connection.execute(insert(claims), [{**claim, "workflow_id": copy["id"]} for copy in made])
 
     def many_signals(self, workflow_id: str, name: str, count: int) -> None:
         """As many signals as if they had been sent one after the other."""
