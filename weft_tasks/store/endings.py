@@ -16,7 +16,7 @@ from weft_tasks.store.aborts import order_aborts
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow
 from weft_tasks.store.outbox import Debt, DebtKind, Outbox
-from weft_tasks.store.tables import claims, signals, updates, workflows
+from weft_tasks.store.tables import claims, is_unanswered, signals, updates, workflows
 
 UNDELIVERABLE = -1
 """`consumed_turn` of a signal whose workflow ended before any turn took it."""
@@ -41,7 +41,7 @@ class Endings:
         connection.execute(update(signals).where(pending).values(consumed_turn=UNDELIVERABLE))
         connection.execute(
             update(updates)
-            .where(updates.c.run_id == row.run_id, updates.c.status == "pending")
+            .where(updates.c.run_id == row.run_id, is_unanswered)
             .values(status="abandoned", answer=json.dumps(status.value), answered_at=self._clock.now())
         )
         self._cancel_children(connection, row.run_id)

@@ -25,7 +25,7 @@ from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.endings import UNDELIVERABLE, Endings
 from weft_tasks.store.history import record
 from weft_tasks.store.outbox import Debt
-from weft_tasks.store.tables import engines, signals, store, workflows
+from weft_tasks.store.tables import engines, is_not_running, signals, store, workflows
 from weft_tasks.store.workflows import delete_runs
 
 PURGEABLE = tuple(status for status in WorkflowStatus if status.is_ended)
@@ -171,6 +171,7 @@ class Lifecycle:
             rows = connection.execute(
                 select(workflows.c.run_id, workflows.c.epoch)
                 .where(
+                    is_not_running,
                     workflows.c.status.in_(list(statuses)),
                     workflows.c.ended_at < self._clock.now() - milliseconds(older_than),
                 )

@@ -41,13 +41,14 @@ class PassMarks:
         self._fresh_ms = milliseconds(settings.renew_interval) // 2
 
     def begin(self, kind: str, token: str, *, even_if_recent: bool = False) -> bool:
-        """Mark the pass as begun now by `token`. False, and a counted skip, if it began less than R/2 ago.
+        """Mark the pass as begun now by `token`, without a result yet. False if it began less than R/2 ago.
 
         A mark from the future counts as old: the database's clock was set back.
         """
         now = self._clock.now()
         is_stale = or_(passes.c.began_at.is_(None), passes.c.began_at <= now - self._fresh_ms, passes.c.began_at > now)
-        begins = update(passes).where(passes.c.kind == kind).values(began_at=now, token=token)
+        values = {"began_at": now, "token": token, "finished_at": None, "result": None}
+        begins = update(passes).where(passes.c.kind == kind).values(values)
         with self._database.transaction() as connection:
             return bool(connection.execute(begins if even_if_recent else begins.where(is_stale)).rowcount)
 

@@ -143,12 +143,17 @@ class Signals:
 
         The cost follows the signals that are pending and the deadlines that have passed, not the number parked.
         """
-        arrived = (
-            _parked_workflows()
-            .add_columns(signals.c.name.label("signal_name"))
-            .join(signals, and_(signals.c.workflow_id == workflows.c.id, signals.c.run_id == workflows.c.run_id))
+        # From the pending signals to their workflows, never the other way round: those are few, these are many.
+        pending = (
+            select(signals.c.workflow_id, signals.c.run_id, signals.c.name)
             .where(signals.c.consumed_turn.is_(None))
             .distinct()
+            .subquery()
+        )
+        arrived = (
+            _parked_workflows()
+            .add_columns(pending.c.name.label("signal_name"))
+            .join(pending, and_(pending.c.workflow_id == workflows.c.id, pending.c.run_id == workflows.c.run_id))
         )
         expired = _parked_workflows().where(workflows.c.next_deadline_at <= self._clock.now())
         ready: dict[str, ReadyWait] = {}

@@ -44,7 +44,7 @@ from weft_tasks.store.endings import Endings
 from weft_tasks.store.history import record
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import Debt, Outbox
-from weft_tasks.store.tables import engines, is_running, signals, turns, updates, workflows
+from weft_tasks.store.tables import engines, is_running, is_unanswered, signals, turns, updates, workflows
 from weft_tasks.store.updates import UPDATE_TRIES, UPDATES_PER_TURN, UpdateStatus
 from weft_tasks.store.waits import parked_on, waits_of
 from weft_tasks.store.workflows import Workflows
@@ -277,7 +277,7 @@ class Turns:
         they come one at a time, so that one which takes down every turn is told from the others."""
         pending = (
             updates.c.run_id == row.run_id,
-            updates.c.status == UpdateStatus.PENDING,
+            is_unanswered,
             updates.c.number <= row.turn_inbox,
         )
         limit = 1 if row.begun > 1 else UPDATES_PER_TURN
@@ -492,7 +492,7 @@ class Turns:
                 .where(
                     updates.c.run_id == begun.run_id,
                     updates.c.number == answer.number,
-                    updates.c.status == UpdateStatus.PENDING,
+                    is_unanswered,
                 )
                 .values(status=answer.status, answer=answer.answer, answered_at=self._clock.now())
             )

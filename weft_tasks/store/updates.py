@@ -21,7 +21,7 @@ from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.payloads import decode, say_the_same
 from weft_tasks.store.signals import IS_PARKED, wake_message
-from weft_tasks.store.tables import updates, workflows
+from weft_tasks.store.tables import is_unanswered, updates, workflows
 
 UPDATES_PER_TURN = 100
 """How many pending updates one turn sees; the rest makes the workflow due again."""
@@ -153,7 +153,7 @@ class Updates:
         query = (
             select(workflows.c.id, workflows.c.run_id)
             .join(updates, and_(updates.c.workflow_id == workflows.c.id, updates.c.run_id == workflows.c.run_id))
-            .where(updates.c.status == UpdateStatus.PENDING, *IS_PARKED)
+            .where(is_unanswered, *IS_PARKED)
             .distinct()
         )
         with self._database.reading() as connection:

@@ -37,6 +37,7 @@ from weft_tasks.store.tables import (
     claims,
     engine_types,
     engines,
+    is_not_running,
     is_running,
     outbox,
     signals,
@@ -216,6 +217,8 @@ class Workflows:
         for column, wanted in filters:
             if wanted is not None:
                 query = query.where(column == wanted)
+        if status is not None and status is not WorkflowStatus.RUNNING:
+            query = query.where(is_not_running)
         if older_than is not None:
             query = query.where(workflows.c.created_at < self._clock.now() - milliseconds(older_than))
         if after is not None:

@@ -256,7 +256,15 @@ def upgrade() -> None:
         postgresql_where=sa.text("due"),
         sqlite_where=sa.text("due = 1"),
     )
-    op.create_index("ix_weft_workflows_status", "weft_workflows", ["status", "type", "created_at"], unique=False)
+    op.create_index(
+        "ix_weft_workflows_not_running",
+        "weft_workflows",
+        ["status", "id"],
+        unique=False,
+        postgresql_where=sa.text("status != 'running'"),
+        sqlite_where=sa.text("status != 'running'"),
+    )
+    op.create_index("ix_weft_workflows_type", "weft_workflows", ["type", "id"], unique=False)
     op.create_index(
         "ix_weft_workflows_unowned",
         "weft_workflows",
