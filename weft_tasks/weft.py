@@ -24,7 +24,7 @@ from weft_tasks.celery_host.queues import add_shared_queues, delete_engine_queue
 from weft_tasks.celery_host.signals import SignalSink
 from weft_tasks.celery_host.steps import DrainStep, EngineStep
 from weft_tasks.celery_host.tasks import register_tasks
-from weft_tasks.celery_host.ticks import Ticks
+from weft_tasks.celery_host.ticks import RUN_ONCE_DEADLINES, Ticks
 from weft_tasks.errors import (
     InvalidInput,
     LockUnavailable,
@@ -376,7 +376,7 @@ class Weft:
         that does not answer is no reason not to start.
         """
         schema.check(self.heart_store.database)
-        locks = self._build_locks(self.heart_store)
+        locks = self._build_locks(self.heart_store, longest=self.settings.pass_deadline)
         if isinstance(locks, RedisSingleFlight):
             try:
                 locks.check_permissions()
@@ -409,7 +409,7 @@ class Weft:
 
     @cached_property
     def locks(self) -> SingleFlight:
-        return self._build_locks(self.store)
+        return self._build_locks(self.store, longest=self.settings.pass_deadline)
 
     @cached_property
     def runner(self) -> TurnRunner:
@@ -432,6 +432,7 @@ class Weft:
         return Ticks(
             store=self.store,
             locks=self.locks,
+            run_once_locks=self._build_locks(self.store, longest=RUN_ONCE_DEADLINES * self.settings.pass_deadline),
             context=PassContext(
                 clock=SystemClock(),
                 deadline=self.settings.pass_deadline,
@@ -468,10 +469,10 @@ class Weft:
             guard=guard,
         )
 
-    def _build_locks(self, store: Store) -> SingleFlight:
+    def _build_locks(self, store: Store, *, longest: timedelta) -> SingleFlight:
         if self._given_locks is not None:
             return self._given_locks
-        times = FlightTimes(lock_ttl=self.settings.lock_ttl, pass_deadline=self.settings.pass_deadline)
+        times = FlightTimes(lock_ttl=self.settings.lock_ttl, pass_deadline=longest)
         server = LockServer.of_broker(self.settings.redis_url or self.app.connection_for_write())
         return RedisSingleFlight(server=server, store_id=store.id(), times=times, clock=SystemClock())
 

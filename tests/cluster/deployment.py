@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import suite_app
+from celery.result import AsyncResult
 from sqlalchemy import text
 
 from weft_tasks.model import WorkflowInfo, WorkflowStatus
@@ -93,6 +94,15 @@ class Deployment:
             "suite_app", name=name, log_folder=self.folder, env=self.env, import_paths=[HERE], extra=[], **options
         )
 
+    def command(self, *words: str, name: str = "command") -> LocalProcess:
+        """`celery -A suite_app` with these words."""
+        return LocalProcess(
+            [sys.executable, "-m", "celery", "--app", "suite_app", *words],
+            name=name,
+            log_path=self.folder / f"{name}.log",
+            env={"PYTHONPATH": str(HERE), **self.env},
+        )
+
     # -- the client
 
     @cached_property
@@ -100,6 +110,11 @@ class Deployment:
         weft = suite_app.build(self.env)
         weft.app.finalize()
         return weft
+
+    def call(self, task: str, **options: Any) -> AsyncResult:
+        """Send a task by name. The connection is new, because a pooled one does not survive its Redis."""
+        with self.weft.app.connection_for_write() as connection:
+            return self.weft.app.send_task(task, connection=connection, **options)
 
     def gate(self, name: str) -> Gate:
         self._gates.append(Gate(self.folder / f"gate-{name}"))

@@ -37,6 +37,8 @@ from weft_tasks.store.targets import (
 
 logger = logging.getLogger("weft_tasks.passes")
 
+RUN_ONCE_DEADLINES = len(PassKind) + 1
+"""The longest that `run_once` may take, in pass deadlines: one for each pass, and one for what they overrun them by."""
 FAILED_ITEMS_SHOWN = 10
 JOIN_PAUSE = 0.05
 _FINE = frozenset({"renewed", "reclaimed", "redispatched", "not-eligible", "woken", "not-buffered", "drained"}) | {
@@ -63,6 +65,7 @@ class Ticks:
         *,
         store: Store,
         locks: SingleFlight,
+        run_once_locks: SingleFlight,
         context: PassContext,
         settings: Settings,
         send_turn: SendTurn,
@@ -74,6 +77,7 @@ class Ticks:
     ) -> None:
         self._store = store
         self._locks = locks
+        self._run_once_locks = run_once_locks
         self._context = context
         self._settings = settings
         self._send_turn = send_turn
@@ -177,7 +181,7 @@ class Ticks:
         way is joined, and its result is the answer."""
         while True:
             token = self._token()
-            with self._locks.acquire(RUN_ONCE, token) as acquisition:
+            with self._run_once_locks.acquire(RUN_ONCE, token) as acquisition:
                 if acquisition.outcome is not FlightOutcome.HELD_BY_ANOTHER:
                     return self._run_all(token)
             joined = self._join(acquisition.held_by)
@@ -205,7 +209,8 @@ class Ticks:
         """The result of the run that holds the lock; None if it ended without one, and the caller runs itself."""
         if held_by is None:
             return None
-        deadline = self._context.clock.monotonic() + 4 * self._settings.pass_deadline.total_seconds()
+        longest = RUN_ONCE_DEADLINES * self._settings.pass_deadline
+        deadline = self._context.clock.monotonic() + longest.total_seconds()
         while self._context.clock.monotonic() < deadline:
             mark = self._store.pass_marks.read(RUN_ONCE)
             if mark.token is not None and read_token(mark.token) == held_by.holder and mark.result is not None:
@@ -218,7 +223,7 @@ class Ticks:
     def _still_runs(self, held_by: Holding) -> bool:
         """Unless the lock server says otherwise; if it says nothing, the result in the store will tell."""
         try:
-            now_held = self._locks.holder(RUN_ONCE)
+            now_held = self._run_once_locks.holder(RUN_ONCE)
         except LockUnavailable:
             return True
         return now_held is not None and now_held.holder == held_by.holder

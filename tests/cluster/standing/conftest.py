@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from deployment import Deployment, show_logs
-from kombu import pools
 from pytest_celery import CeleryBackendCluster, CeleryBrokerCluster, CeleryTestSetup, CeleryWorkerCluster
 
 from weft_tasks.store.database import Database
@@ -122,7 +121,6 @@ def deployment(standing: Standing) -> Deployment:
 
 @pytest.fixture
 def setup(celery_setup: CeleryTestSetup) -> CeleryTestSetup:
-    """`celery_setup`, whose nodes were seen to work; without the connections of a test that stopped their Redis."""
-    pools.reset()
+    """`celery_setup`, whose nodes were just seen to work."""
     assert celery_setup.ready(ping=False, control=False, docker=True)
     return celery_setup
