@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -78,12 +79,11 @@ class Deployment:
 
     def worker(self, node: str, *, extra: Sequence[str] = (), **options: Any) -> WorkerProcess:
         env = {**self.env, **options.pop("env", {})}
-        options = {"log_folder": self.folder, **options}
+        options = {"log_folder": self.folder, "import_paths": [HERE], **options}
         return celery_worker(
             "suite_app",
             node=f"{node}@local",
             env=env,
-            import_paths=[HERE],
             # Mingle spends a second of every start on waiting for neighbours.
             extra=["--without-mingle", "--without-gossip", *extra],
             **options,
@@ -100,7 +100,7 @@ class Deployment:
             [sys.executable, "-m", "celery", "--app", "suite_app", *words],
             name=name,
             log_path=self.folder / f"{name}.log",
-            env={"PYTHONPATH": str(HERE), **self.env},
+            env={**self.env, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])},
         )
 
     # -- the client
