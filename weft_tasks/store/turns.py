@@ -300,12 +300,15 @@ class Turns:
         ).one_or_none()
         reason = _mismatch(row, message)
         if reason is Discard.LOST_RACE and row is not None and row.begun >= self._settings.begun_turn_limit:
-            self._set_aside(connection, message, row)
-            return Discard.SET_ASIDE
+            return Discard.SET_ASIDE if self._set_aside(connection, message, row) else reason
         return reason
 
-    def _set_aside(self, connection: Connection, message: TurnMessage, row: AnyRow) -> None:
-        """O11: out of the way with its reason, fenced like every external ending (O7)."""
+    def _set_aside(self, connection: Connection, message: TurnMessage, row: AnyRow) -> bool:
+        """O11: out of the way with its reason, fenced like every external ending (O7).
+
+        False, and nothing is written, if the row moved on after it was read: its last turn committed after all, or
+        somebody else was first.
+        """
         reason = {
             "type": "SetAside",
             "message": f"{row.begun} turns began in a row and none committed; the last on engine {message.engine_id}",
@@ -324,10 +327,12 @@ class Turns:
                 updated_at=self._clock.now(),
             )
         )
-        if aside.rowcount:
-            self._claims.drop(connection, [row.id])
-            epoch = message.epoch + 1
-            record(connection, self._clock, row.id, row.run_id, "set-aside", message.engine_id, epoch, reason)
+        if not aside.rowcount:
+            return False
+        self._claims.drop(connection, [row.id])
+        epoch = message.epoch + 1
+        record(connection, self._clock, row.id, row.run_id, "set-aside", message.engine_id, epoch, reason)
+        return True
 
     # -- the endings of a turn
 
