@@ -46,7 +46,7 @@ from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import Debt, Outbox
 from weft_tasks.store.tables import engines, is_running, is_unanswered, signals, turns, updates, workflows
 from weft_tasks.store.updates import UPDATE_TRIES, UPDATES_PER_TURN, UpdateStatus
-from weft_tasks.store.waits import parked_on, waits_of
+from weft_tasks.store.waits import NewWait, parked_on, waits_of
 from weft_tasks.store.workflows import Workflows
 
 FORGET_EVERY = 64
@@ -154,12 +154,12 @@ class UpdateOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOutcome:
-    """What a turn wants to commit. `waits` are names with a duration, counted from the commit."""
+    """What a turn wants to commit. `waits` are names with a duration, counted from the commit, or with a time."""
 
     status: WorkflowStatus
     state_json: str
     consumed: tuple[int, ...] = ()
-    waits: tuple[tuple[str, timedelta | None], ...] = ()
+    waits: tuple[NewWait, ...] = ()
     result: str | None = None
     error: str | None = None
     wants_more: bool = False

@@ -1,33 +1,55 @@
-"""The waits of a parked workflow, as its row has them: names with a duration that counts from the commit."""
+"""The waits of a parked workflow, as its row has them: a name with a duration that counts from the commit, or with a
+time, or with neither."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import BigInteger, ColumnElement, case, literal
 
 from weft_tasks.model import Wait
-from weft_tasks.store.clock import milliseconds, moment_of
+from weft_tasks.store.clock import milliseconds, milliseconds_of, moment_of
 
-NewWait = tuple[str, timedelta | None]
-"""A name to wait for, "" for a mere sleep, and how long at most."""
+NewWait = tuple[str, timedelta | datetime | None]
+"""A name to wait for, "" for a mere sleep, and for how long or until when at most."""
 
 
 def waits_of(encoded: str, since_ms: int | None) -> tuple[Wait, ...]:
     return tuple(
-        Wait(name=name, deadline=None if timeout is None or since_ms is None else moment_of(since_ms + timeout))
-        for name, timeout in json.loads(encoded)
+        Wait(name=name, deadline=_deadline(since_ms, timeout, *until)) for name, timeout, *until in json.loads(encoded)
     )
+
+
+def _deadline(since_ms: int | None, timeout: int | None, until: int | None = None) -> datetime | None:
+    if until is not None:
+        return moment_of(until)
+    return None if timeout is None or since_ms is None else moment_of(since_ms + timeout)
 
 
 def parked_on(waits: Sequence[NewWait], now: ColumnElement[int]) -> dict[str, Any]:
     """The values of a row that parks on `waits` now, by the database's clock (O2)."""
-    deadline = min((timeout for _name, timeout in waits if timeout is not None), default=None)
+    timeouts = [milliseconds(limit) for _name, limit in waits if isinstance(limit, timedelta)]
+    times = [milliseconds_of(limit) for _name, limit in waits if isinstance(limit, datetime)]
+    deadlines: list[ColumnElement[int]] = [now + min(timeouts)] if timeouts else []
+    deadlines += [literal(min(times), BigInteger)] if times else []
     return {
-        "waits": json.dumps([[name, None if timeout is None else milliseconds(timeout)] for name, timeout in waits]),
+        "waits": json.dumps([_encoded(name, limit) for name, limit in waits]),
         "waiting_since_at": now,
-        "next_deadline_at": None if deadline is None else now + milliseconds(deadline),
+        "next_deadline_at": _earliest(deadlines),
     }
+
+
+def _encoded(name: str, limit: timedelta | datetime | None) -> list[Any]:
+    if isinstance(limit, datetime):
+        return [name, None, milliseconds_of(limit)]
+    return [name, None if limit is None else milliseconds(limit)]
+
+
+def _earliest(deadlines: Sequence[ColumnElement[int]]) -> ColumnElement[int] | None:
+    if len(deadlines) < 2:
+        return next(iter(deadlines), None)
+    one, other = deadlines
+    return case((one < other, one), else_=other)

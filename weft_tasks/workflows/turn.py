@@ -45,7 +45,7 @@ class Turn:
         self._limit = payload_limit
         self._is_current = is_current
         self._taken: set[int] = set()
-        self._waits: dict[str, timedelta | None] = {}
+        self._waits: dict[str, timedelta | datetime | None] = {}
         self._calls: list[Debt] = []
         self._children: list[NewWorkflow] = []
         self._answers: list[UpdateOutcome] = []
@@ -137,22 +137,23 @@ class Turn:
         """
         if not names:
             raise InvalidInput("wait", "needs the name of at least one signal")
-        duration = self._duration(timeout, until)
+        limit = self._limit_of(timeout, until)
         for name in names:
-            self._waits[checked_name("signal name", name)] = duration
+            self._waits[checked_name("signal name", name)] = limit
 
     def sleep(self, duration: timedelta | float) -> None:
         """Park the workflow after this turn until `duration` has passed, counted from the commit."""
         self._waits[""] = checked_duration("sleep", duration)
 
-    def _duration(self, timeout: timedelta | float | None, until: datetime | None) -> timedelta | None:
+    def _limit_of(self, timeout: timedelta | float | None, until: datetime | None) -> timedelta | datetime | None:
         if until is None:
             return None if timeout is None else checked_duration("timeout", timeout)
         if timeout is not None:
             raise InvalidInput("wait", "takes a timeout or until, not both")
-        if until.tzinfo is None:
-            raise InvalidInput("until", "must carry a time zone")
-        return max(until - self.began_at, timedelta(0))
+        if not isinstance(until, datetime) or until.tzinfo is None:
+            raise InvalidInput("until", f"must be a datetime that carries a time zone, not {until!r}")
+        checked_duration("until", max(until - self.began_at, timedelta(0)))
+        return until
 
     # -- tasks and children
 
