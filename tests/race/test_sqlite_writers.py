@@ -19,6 +19,7 @@ from weft_tasks.store.database import Database, Limits
 SECOND = timedelta(seconds=1)
 WRITERS = 4
 WRITE_S = 0.005
+BEATS = 20
 
 
 @pytest.fixture
@@ -61,10 +62,15 @@ def busy_writers(url: str) -> Iterator[None]:
 
 
 def test_a_heartbeat_gets_its_turn_among_the_writers_of_a_pass(url: str) -> None:
+    """It comes at any moment, which is the middle of somebody's write. A fair share were 20 ms; it may wait 50 times
+    that, and when it was left to SQLite's own wait, two out of three did not get their turn."""
     heart = Database(url, Limits(lock_wait=SECOND))
+    written = 0
     with busy_writers(url):
-        written = [is_written(heart, "heart") for _ in range(20)]
-    assert sum(written) > 15, "it had fifty fair shares of time for each"
+        for _ in range(BEATS):
+            time.sleep(2 * WRITE_S)
+            written += is_written(heart, "heart")
+    assert written > 0.7 * BEATS
 
 
 def test_a_lock_that_is_never_free_makes_the_store_unavailable_after_the_wait(url: str, tmp_path: Path) -> None:

@@ -203,9 +203,9 @@ def _build_sqlite(url: URL, limits: Limits, pool: dict[str, Any]) -> Engine:
 
 
 def _begin_writing(connection: Connection, lock_wait: timedelta) -> None:
-    """Take SQLite's write lock. SQLite's own wait looks every 0.1 s after a while, and busy writers leave no gap that it
-    would see: with the 16 threads of a pass writing, a heartbeat waited 3 to 5 s. Looking every 2 ms it waits 0.6 to
-    0.9 s, and the pass itself takes half the time."""
+    """Take SQLite's write lock. Left to itself SQLite looks every 0.1 s after a while, and busy writers leave no gap
+    that it would see: while the 16 threads of a pass wrote, a heartbeat waited 3 to 5 s. Looking every 2 ms it waits
+    under 1 s, and the pass takes half the time."""
     sqlite: Any = connection.connection.dbapi_connection
     ends = time.monotonic() + lock_wait.total_seconds()
     sqlite.execute("PRAGMA busy_timeout = 0")
