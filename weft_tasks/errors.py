@@ -157,3 +157,11 @@ class WrongStatus(WeftError):
 
 class TurnError(WeftError):
     """A handler used its turn in a way that has no meaning; the turn fails and commits nothing."""
+
+
+def message_of(error: BaseException) -> str:
+    """What the error says, also if it cannot be printed: whoever raised it must not stop its report."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its message cannot be printed)"

@@ -230,6 +230,15 @@ def test_a_state_that_is_not_json_or_too_large_is_refused(state: dict[Any, Any])
         turn.outcome(None)
 
 
+@pytest.mark.parametrize("state", [None, [], "text", 5], ids=repr)
+def test_a_state_that_is_no_object_is_refused(state: Any) -> None:
+    turn = turn_of()
+    turn.state = state
+    turn.wait("event")
+    with pytest.raises(InvalidInput, match=r"state must be a JSON object"):
+        turn.outcome(None)
+
+
 def test_a_second_try_gets_the_same_keys_for_its_side_effects() -> None:
     first, second = turn_of(tries=0, attempt=3), turn_of(tries=1, attempt=4)
     keys = [first.idempotency_key(), first.idempotency_key()]
@@ -274,13 +283,20 @@ class Bench:
         self.calls = 0
         store.engines.register("a", node="a@h", host="h", pid=1, types=["permit"], slots=2)
 
-    def runner(self, handler: Callable[[Turn], Any], *, turns: Any = None, retry: Retry | None = None) -> TurnRunner:
+    def runner(
+        self,
+        handler: Callable[[Turn], Any],
+        *,
+        turns: Any = None,
+        retry: Retry | None = None,
+        workflow_type: WorkflowType | None = None,
+    ) -> TurnRunner:
         def counted(turn: Turn) -> Any:
             self.calls += 1
             return handler(turn)
 
         registry = Registry()
-        registry.register(WorkflowType("permit", counted, retry=retry))
+        registry.register(workflow_type or WorkflowType("permit", counted, retry=retry))
         return TurnRunner(
             registry=registry,
             claims=self.store.claims,
@@ -445,9 +461,73 @@ def test_a_handler_that_raises_commits_nothing_and_is_tried_again_ever_later_and
     assert "raise error" in info.error["traceback"]
 
 
+def test_the_wait_between_tries_has_a_limit_however_many_tries_there_are(bench: Bench) -> None:
+    policy = Retry(tries=200, delay=timedelta(days=1), max_delay=timedelta(days=2))
+    bench.run(raises(RuntimeError()), retry=policy)
+    with bench.store.database.transaction() as connection:
+        connection.exec_driver_sql("UPDATE weft_workflows SET tries = 150")
+    bench.clock.advance(timedelta(days=1))
+    report = bench.run(raises(RuntimeError()), bench.message(), retry=policy)
+    assert report.status is TurnStatus.RETRYING
+    assert bench.events[-1].retry_in == timedelta(days=2).total_seconds()
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("nor can I be printed")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unprintable(),
+        RuntimeError("🜁" * 20_000),
+        RuntimeError("\ud800 \x00"),
+        RecursionError("too deep"),
+        type("E" * 5000, (Exception,), {})(),
+    ],
+    ids=["unprintable", "20,000 emoji", "half a character and NUL", "recursion", "a long name"],
+)
+def test_an_error_of_any_kind_is_described_and_the_turn_tried_again(bench: Bench, error: Exception) -> None:
+    report = bench.run(raises(error))
+    assert report.status is TurnStatus.RETRYING
+    assert bench.info().error["type"] == type(error).__name__[:200]
+    assert len(json.dumps(bench.info().error)) < SETTINGS.payload_limit
+
+
+@pytest.mark.parametrize("where", ["handler", "validator"])
+def test_an_update_whose_error_cannot_be_printed_is_answered_all_the_same(bench: Bench, where: str) -> None:
+    def raise_it(_turn: Turn, _payload: Any) -> None:
+        raise Unprintable
+
+    permit = WorkflowType("permit", park)
+    if where == "handler":
+        permit.update("set")(raise_it)
+    else:
+        permit.update("set", validator=raise_it)(lambda _turn, _payload: None)
+    message = bench.store.workflows.start("w", "permit", "null")
+    sent = bench.store.updates.send("w", "set", "1", key=None)
+    assert bench.run(park, message, workflow_type=permit).status is TurnStatus.COMMITTED
+    state = bench.store.updates.read(sent.receipt)
+    assert (state.status, state.answer["type"]) == ("failed" if where == "handler" else "rejected", "Unprintable")
+
+
 def test_an_outcome_that_has_no_meaning_is_a_failed_try(bench: Bench) -> None:
     assert bench.run(lambda turn: None).status is TurnStatus.RETRYING
     assert bench.info().error["type"] == "TurnError"
+
+
+def test_a_child_under_an_id_that_is_taken_is_a_failed_try_and_leaves_nothing(bench: Bench) -> None:
+    bench.store.workflows.start("taken", "permit", "null")
+
+    def handler(turn: Turn) -> None:
+        turn.start_child("permit", id="taken")
+        turn.wait("event")
+
+    assert bench.run(handler).status is TurnStatus.RETRYING
+    assert bench.info().error["type"] == "InvalidInput"
+    assert "taken" in bench.info().error["message"]
+    assert bench.info().turn == 0
 
 
 def test_a_process_that_ends_within_the_handler_leaves_its_attempt_to_the_heartbeats(bench: Bench) -> None:

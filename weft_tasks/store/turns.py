@@ -363,7 +363,8 @@ class Turns:
                 return replace(answer, **self._spread(connection, row, outcome))
         except IntegrityError as error:
             # Only a child can collide: everything else here is written under the lock on this workflow's row.
-            raise InvalidInput("child", f"has the id of a workflow that exists already: {error.orig}") from error
+            ids = ", ".join(repr(child.id) for child in outcome.children)
+            raise InvalidInput("child", f"has the id of a workflow that exists already (one of {ids})") from error
 
     def _forget(self, connection: Connection, run_id: str) -> None:
         """Drop what the run has long done with, so that a workflow that lives for years does not grow for years."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from weft_tasks.errors import message_of
 from weft_tasks.store.payloads import encode
 from weft_tasks.store.turns import BufferedUpdate, UpdateOutcome
 from weft_tasks.store.updates import UPDATE_TRIES, UpdateStatus
@@ -41,10 +42,10 @@ def _answered(turn: Turn, update: BufferedUpdate, workflow_type: WorkflowType, l
         return _applied(turn, update, known, limit)
     except _Rejected as rejection:
         undo()
-        return _refused(update, "rejected", type(rejection.cause).__name__, str(rejection.cause))
+        return _refused(update, "rejected", type(rejection.cause).__name__, message_of(rejection.cause))
     except Exception as error:
         undo()
-        return _refused(update, "failed", type(error).__name__, str(error))
+        return _refused(update, "failed", type(error).__name__, message_of(error))
 
 
 def _applied(turn: Turn, update: BufferedUpdate, known: UpdateType, limit: int) -> UpdateOutcome:
@@ -70,5 +71,5 @@ class _Rejected(Exception):
     """A validator raised `cause`."""
 
     def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
+        super().__init__()
         self.cause = cause

@@ -7,6 +7,7 @@ and only then tell anybody (O1, O8, O9, O10).
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -14,12 +15,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
-from weft_tasks.errors import StoreUnavailable
+from weft_tasks.errors import InvalidInput, StoreUnavailable, message_of
 from weft_tasks.events import ClaimLost, CommitUnknown, Events, TurnFailed, WakeDiscarded
 from weft_tasks.model import TurnMessage, WorkflowStatus
 from weft_tasks.settings import Settings
 from weft_tasks.store.claims import Claims, TakeoverAnswer
-from weft_tasks.store.payloads import encode
 from weft_tasks.store.turns import BegunTurn, CommitAnswer, CommitStatus, Discard, TurnOutcome, Turns
 from weft_tasks.workflows.answering import answer_updates
 from weft_tasks.workflows.dispatcher import Dispatcher
@@ -28,6 +28,8 @@ from weft_tasks.workflows.registry import Registry, WorkflowType
 from weft_tasks.workflows.turn import Turn
 
 TRACEBACK_LIMIT = 8000
+LONGEST_MESSAGE = 2000
+LONGEST_NAME = 200
 
 
 class TurnStatus(StrEnum):
@@ -116,7 +118,10 @@ class TurnRunner:
             outcome = self._call_handler(begun)
         except Exception as error:
             return self._failed(begun, error)
-        return self._close(begun, TurnStatus.COMMITTED, lambda: self._turns.commit(begun, outcome))
+        try:
+            return self._close(begun, TurnStatus.COMMITTED, lambda: self._turns.commit(begun, outcome))
+        except InvalidInput as error:
+            return self._failed(begun, error)
 
     def _call_handler(self, begun: BegunTurn) -> TurnOutcome:
         """Updates first, in their order; then the handler, which sees what they changed."""
@@ -145,11 +150,11 @@ class TurnRunner:
             return turn.cancelled_outcome(None)
         except Exception as error:
             undo()
-            return turn.cancelled_outcome(self._described(error))
+            return turn.cancelled_outcome(_described(error))
 
     def _failed(self, begun: BegunTurn, error: Exception) -> TurnReport:
         """Nothing the handler did commits. The turn is tried again a few times, ever later; then the workflow fails."""
-        described = self._described(error)
+        described = _described(error)
         is_last, delay = self._next_try(begun)
         self._events.emit(
             TurnFailed(
@@ -157,7 +162,7 @@ class TurnRunner:
                 engine_id=begun.engine_id,
                 epoch=begun.epoch,
                 turn=begun.turn,
-                error=f"{type(error).__name__}: {error}",
+                error=f"{type(error).__name__}: {message_of(error)}",
                 retry_in=None if is_last else delay.total_seconds(),
             )
         )
@@ -173,12 +178,7 @@ class TurnRunner:
         limit = policy.tries or self._settings.turn_tries
         delay = self._settings.turn_retry_delay if policy.delay is None else policy.delay
         longest = self._settings.turn_retry_delay_max if policy.max_delay is None else policy.max_delay
-        return tries >= limit, min(delay * 2 ** min(tries - 1, 32), longest)
-
-    def _described(self, error: Exception) -> str:
-        lines = "".join(traceback.format_exception(error))
-        described = {"type": type(error).__name__, "message": str(error)[:2000], "traceback": lines[-TRACEBACK_LIMIT:]}
-        return encode("error", described, limit=10 * TRACEBACK_LIMIT)
+        return tries >= limit, _doubled(delay, tries - 1, longest)
 
     def _close(self, begun: BegunTurn, status: TurnStatus, write: Callable[[], CommitAnswer]) -> TurnReport:
         """Write the turn's ending until the store says won or lost, then send what follows from it."""
@@ -246,6 +246,26 @@ class TurnRunner:
                 error=str(error),
             )
         )
+
+
+def _doubled(delay: timedelta, times: int, longest: timedelta) -> timedelta:
+    """`delay` doubled so often, at most `longest`, and never too long for a timedelta on the way."""
+    for _ in range(times):
+        if not delay or delay > longest / 2:
+            break
+        delay *= 2
+    return min(delay, longest)
+
+
+def _described(error: Exception) -> str:
+    """The error as the row keeps it: bounded, and made without trusting the error."""
+    lines = "".join(traceback.format_exception(error))
+    described = {
+        "type": type(error).__name__[:LONGEST_NAME],
+        "message": message_of(error)[:LONGEST_MESSAGE],
+        "traceback": lines[-TRACEBACK_LIMIT:],
+    }
+    return json.dumps(described)
 
 
 def _report(status: TurnStatus, workflow_id: str, turn: int, epoch: int, reason: str | None = None) -> TurnReport:

@@ -277,7 +277,7 @@ class Turn:
         """The effect of the last turn of a cancelled workflow, whatever its handler returned."""
         return TurnOutcome(
             status=WorkflowStatus.CANCELLED,
-            state_json=encode("state", self.state, self._limit),
+            state_json=self._encoded_state(),
             consumed=tuple(sorted(self._taken)),
             error=error,
             answers=tuple(self._answers),
@@ -295,7 +295,7 @@ class Turn:
         left = {signal.name for signal in self._begun.signals if signal.number not in self._taken}
         return TurnOutcome(
             status=self._end.status if self._end else WorkflowStatus.RUNNING,
-            state_json=encode("state", self.state, self._limit),
+            state_json=self._encoded_state(),
             consumed=tuple(sorted(self._taken)),
             waits=() if self._end else tuple(self._waits.items()),
             result=self._encoded_result(),
@@ -305,6 +305,11 @@ class Turn:
             calls=tuple(self._calls),
             children=tuple(self._children),
         )
+
+    def _encoded_state(self) -> str:
+        if not isinstance(self.state, dict):
+            raise InvalidInput("state", f"must be a JSON object (a dict), not {type(self.state).__name__}")
+        return encode("state", self.state, self._limit)
 
     def _encoded_result(self) -> str | None:
         if self._end is None or self._end.status is not WorkflowStatus.COMPLETED:
