@@ -130,6 +130,14 @@ def test_a_takeover_that_names_anything_wrong_is_lost(two: Bed, changes: dict[st
     assert_still_held(two)
 
 
+def test_a_takeover_that_is_late_and_has_lost_its_target_is_late_above_all(two: Bed) -> None:
+    """Another target would not help, so the pass must not try one after the other."""
+    two.engines.stop("a")
+    two.engines.drain("b")
+    assert take_over(two, epoch=0).answer == "lost"
+    assert take_over(two).answer == "no-target"
+
+
 def test_a_workflow_without_a_holder_is_not_taken_over(two: Bed) -> None:
     two.claims.release_all("a")
     two.engines.stop("a")

@@ -338,12 +338,10 @@ class FakeClaims:
         target: str,
         may: Callable[[FakeWorkflow], bool],
     ) -> Grant:
-        if not self.takes_work(target):
-            return Grant(answer=TakeoverAnswer.NO_TARGET)
         row = self.workflows.get(workflow_id)
         if row is None or (row.run_id, row.engine_id, row.epoch) != (run_id, holder, epoch):
             return Grant(answer=TakeoverAnswer.LOST)
-        if row.type not in self.engines[target].types:
+        if not self.takes_work(target) or row.type not in self.engines[target].types:
             return Grant(answer=TakeoverAnswer.NO_TARGET)
         if row.status is not WorkflowStatus.RUNNING or not may(row):
             return Grant(answer=TakeoverAnswer.NOT_ELIGIBLE)
