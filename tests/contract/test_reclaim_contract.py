@@ -356,6 +356,17 @@ def test_an_engine_is_not_marked_as_deaf_while_no_other_can_take_over(two: Bed) 
     assert [load.engine_id for load in two.reclaim.list_engines_taking_work()] == ["a"]
 
 
+def test_engines_that_are_found_deaf_in_the_same_pass_get_nothing_from_each_other(two: Bed) -> None:
+    two.held("of b", "b")
+    for _ in range(DEAF_AFTER):
+        two.live_through(R + MS, "a", "b")
+        two.dispatch("w")
+        two.dispatch("of b")
+    assert two.candidates() == {"w": "deaf-holder", "of b": "deaf-holder"}
+    assert set(reclaim(two).values()) == {"not-eligible"}
+    assert (two.row("w").engine_id, two.row("of b").engine_id) == ("a", "b")
+
+
 def test_ten_candidates_that_always_fail_keep_fifty_good_ones_waiting_for_no_tick(bed: Bed) -> None:
     """Field report 75: no order and no page size makes the bad ones come first for ever."""
     bed.engine("a")

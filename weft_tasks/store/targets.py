@@ -53,8 +53,13 @@ class StoreReclaim:
         candidates = list(self._workflows.list_reclaim_candidates())
         self._rng.shuffle(candidates)
         if any(candidate.kind is not CandidateKind.OVERDUE for candidate in candidates):
-            self._placement = Placement(self._workflows.list_engines_taking_work(), self._rng)
+            self._placement = Placement(self._list_targets(candidates), self._rng)
         return candidates
+
+    def _list_targets(self, candidates: Sequence[ReclaimCandidate]) -> list[EngineLoad]:
+        """Without those that this pass finds deaf: two of them would take each other's workflows (O12)."""
+        found_deaf = {candidate.engine_id for candidate in candidates if candidate.kind is CandidateKind.DEAF_HOLDER}
+        return [load for load in self._workflows.list_engines_taking_work() if load.engine_id not in found_deaf]
 
     def attempt_workflow_claim_takeover(self, candidate: ReclaimCandidate) -> TakeoverAttempt:
         if candidate.kind is CandidateKind.OVERDUE:
