@@ -428,16 +428,20 @@ class Weft:
         return Payments(outbox=self.store.outbox, signals=self.store.signals, dispatcher=self.dispatcher)
 
     @cached_property
+    def pass_context(self) -> PassContext:
+        return PassContext(
+            clock=SystemClock(),
+            deadline=self.settings.pass_deadline,
+            pools=one_pool_per_pass(self.settings.pool_width),
+        )
+
+    @cached_property
     def ticks(self) -> Ticks:
         return Ticks(
             store=self.store,
             locks=self.locks,
             run_once_locks=self._build_locks(self.store, longest=RUN_ONCE_DEADLINES * self.settings.pass_deadline),
-            context=PassContext(
-                clock=SystemClock(),
-                deadline=self.settings.pass_deadline,
-                pools=one_pool_per_pass(self.settings.pool_width),
-            ),
+            context=self.pass_context,
             settings=self.settings,
             send_turn=self.dispatcher.send_turn,
             follow_up=self._follow_up,

@@ -59,3 +59,59 @@ class NoSharedFolder(WeftError):
 
     def __init__(self, account: str, places: Iterable[str]) -> None:
         super().__init__(f"the user {account!r} cannot enter any of {', '.join(places)}; set TMPDIR to one that it can")
+
+
+# -- the bed of workflows --------------------------------------------------------------------------------------------
+
+
+class NeverParks(WeftError):
+    """Turn follows turn without end: a handler that is due again whenever its turn has committed."""
+
+    def __init__(self, workflow_id: str, type_name: str, turns: int, limit: int, waits: Iterable[str]) -> None:
+        names = tuple(waits)
+        reason = "sleeps for no time" if "" in names else "leaves signals untaken that it waits for"
+        super().__init__(
+            f"{limit} turns have run and there is no end in sight: {turns} of them are turns of workflow "
+            f"{workflow_id!r} (type {type_name!r}), which waits for {', '.join(map(repr, names)) or 'nothing'}. "
+            f"Perhaps it {reason}, so that each turn is followed by another one at once."
+        )
+        self.workflow_id, self.turns = workflow_id, turns
+
+
+class NotAnswered(WeftError):
+    """A result or an answer that is not there yet, with what the workflow waits for."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what} has no result yet: {why}")
+
+
+class NoReplyWanted(WeftError):
+    """A call whose reply nobody waits for was replied to."""
+
+    def __init__(self, call_id: str, task: str) -> None:
+        super().__init__(
+            f"nobody waits for what becomes of {task!r} ({call_id}): turn.call(..., reply=NAME) asks for it"
+        )
+
+
+class NoWeftGiven(WeftError):
+    """A bed was asked to stand in for a Weft, and was made from none."""
+
+    def __init__(self) -> None:
+        super().__init__("this bed was made from no Weft, so there is none to stand in for: WorkflowBed(weft)")
+
+
+class NoSuchEngine(WeftError):
+    """The bed has no such living engine."""
+
+    def __init__(self, wanted: str | None, living: Iterable[str]) -> None:
+        names = ", ".join(living) or "none"
+        which = "no engine" if wanted is None else f"no engine {wanted!r}"
+        super().__init__(f"{which} lives here (living: {names}); add_engine() starts another one")
+
+
+class PassBroke(WeftError):
+    """A pass raised, or could not read its work list, in a bed where nothing should be in its way."""
+
+    def __init__(self, kind: str, error: str) -> None:
+        super().__init__(f"the {kind} pass of the bed failed: {error}")

@@ -1,0 +1,58 @@
+"""A Weft without an application: the user's types over a bed's store, and passes without threads or locks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from weft_tasks.events import Events
+from weft_tasks.locks import AlwaysYes
+from weft_tasks.passes.clock import Clock, Deadline
+from weft_tasks.passes.pool import OrderedPool
+from weft_tasks.passes.sweep import PassContext
+from weft_tasks.passes.work import Item, PoolReport, Result, Work
+from weft_tasks.results import PassKind
+from weft_tasks.settings import NEVER, Settings
+from weft_tasks.store import Store
+from weft_tasks.testing.bed_calls import Mailbox
+from weft_tasks.weft import Weft
+from weft_tasks.workflows.registry import Registry
+
+
+class BedWeft(Weft):
+    """Every verb of Weft, on the parts of a bed. Joins no Celery application and connects to nothing."""
+
+    def __init__(
+        self, *, registry: Registry, settings: Settings, store: Store, mailbox: Mailbox, events: Events, clock: Clock
+    ) -> None:
+        # Not Weft's own: that one registers with a Celery application.
+        self.registry = registry
+        self.node = "bed"
+        self._clock = clock
+        self._given_locks = AlwaysYes()
+        vars(self).update(settings=settings, store=store, dispatcher=mailbox, events=events)
+
+    @cached_property
+    def pass_context(self) -> PassContext:
+        return PassContext(
+            clock=self._clock,
+            deadline=self.settings.pass_deadline,
+            pools={kind: InlinePool(kind.value) for kind in PassKind},
+        )
+
+    def _after_reclaim(self) -> None:
+        """As in production, but for the engines' queues: a bed has no broker to remove them from."""
+        self.payments.pay_overdue()
+        self.store.history.forget(self.settings.history_retention)
+        if self.settings.retention is not NEVER:
+            self.purge(older_than=self.settings.retention)
+
+
+class InlinePool(OrderedPool):
+    """The pool of a pass, on the caller's thread."""
+
+    def run(self, items: Sequence[Item], work: Work[Item, Result], deadline: Deadline) -> PoolReport[Result]:
+        if work.attempt_slice is not None and len(items) > 1:
+            return PoolReport(results=work.attempt_slice(items))
+        hanging = self._hung.hanging()
+        return PoolReport(results=[work.try_item(item, hanging, catch=Exception) for item in items])
