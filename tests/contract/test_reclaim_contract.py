@@ -356,6 +356,15 @@ def test_an_engine_is_not_marked_as_deaf_while_no_other_can_take_over(two: Bed) 
     assert [load.engine_id for load in two.reclaim.list_engines_taking_work()] == ["a"]
 
 
+def test_a_due_workflow_of_a_deaf_engine_that_no_other_can_take_is_dispatched_again(two: Bed) -> None:
+    two.engines.drain("b")
+    two.leave_unanswered("w", DEAF_AFTER, by="a")
+    assert reclaim(two) == {"w": "not-eligible"}
+    two.live_through(2 * R + MS, "a")
+    assert reclaim(two) == {"w": "redispatched"}
+    assert two.sent == [two.message()]
+
+
 def test_engines_that_are_found_deaf_in_the_same_pass_get_nothing_from_each_other(two: Bed) -> None:
     two.held("of b", "b")
     for _ in range(DEAF_AFTER):

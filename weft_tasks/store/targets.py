@@ -65,6 +65,9 @@ class StoreReclaim:
         if candidate.kind is CandidateKind.OVERDUE:
             return self._dispatch_again(candidate)
         target = self._placement.choose(candidate)
+        if target is None and candidate.kind is CandidateKind.DEAF_HOLDER and candidate.is_overdue:
+            # It may hear again, and without a message nothing would ever show that (O9).
+            return self._dispatch_again(candidate)
         if target is None:
             return TakeoverAttempt(
                 status=ReclaimStatus.NOT_ELIGIBLE,

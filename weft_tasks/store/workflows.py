@@ -72,6 +72,8 @@ class ReclaimCandidate:
     version: int = 1
     deposed_engine_id: str | None = None
     """The engine that lost this workflow within the cooldown (O11)."""
+    is_overdue: bool = False
+    """Its turn message is so old that it must be sent again, if nothing better can be done."""
 
     @property
     def message(self) -> TurnMessage:
@@ -238,9 +240,10 @@ class Workflows:
         with self._database.reading() as connection:
             lost = self._holders_lost(connection)
             rows = connection.execute(self._candidates(lost)).all()
+        overdue = {row.id for row in rows if row.kind == CandidateKind.OVERDUE}
         seen: dict[str, ReclaimCandidate] = {}
         for row in rows:
-            seen.setdefault(row.id, _candidate(row))
+            seen.setdefault(row.id, _candidate(row, is_overdue=row.id in overdue))
         return tuple(seen.values())
 
     def _holders_lost(self, connection: Connection) -> tuple[str, ...]:
@@ -389,7 +392,7 @@ def _info(row: AnyRow) -> WorkflowInfo:
     )
 
 
-def _candidate(row: AnyRow) -> ReclaimCandidate:
+def _candidate(row: AnyRow, *, is_overdue: bool) -> ReclaimCandidate:
     return ReclaimCandidate(
         kind=CandidateKind(row.kind),
         workflow_id=row.id,
@@ -400,4 +403,5 @@ def _candidate(row: AnyRow) -> ReclaimCandidate:
         epoch=row.epoch,
         turn=row.turn,
         deposed_engine_id=row.deposed_engine_id,
+        is_overdue=is_overdue,
     )

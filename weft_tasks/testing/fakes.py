@@ -448,8 +448,11 @@ class FakeClaims:
             return CandidateKind.SILENT_HOLDER
         if self.holder_is_deaf(row):
             return CandidateKind.DEAF_HOLDER
-        is_overdue = row.is_due and not self.attempt_runs(row) and self.dispatch_is_overdue(row)
-        return CandidateKind.OVERDUE if is_overdue else None
+        return CandidateKind.OVERDUE if self._is_overdue(row) else None
+
+    def _is_overdue(self, row: FakeWorkflow) -> bool:
+        is_held_and_due = row.engine_id is not None and row.is_due
+        return is_held_and_due and not self.attempt_runs(row) and self.dispatch_is_overdue(row)
 
     def _candidate(self, row: FakeWorkflow, kind: CandidateKind) -> ReclaimCandidate:
         is_cooling = row.deposed_witnessed >= self.witnessed_now() - self.settings.claim_ttl
@@ -462,6 +465,7 @@ class FakeClaims:
             epoch=row.epoch,
             turn=row.turn,
             deposed_engine_id=row.deposed_engine_id if is_cooling else None,
+            is_overdue=self._is_overdue(row),
         )
 
     @_verb
