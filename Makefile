@@ -15,6 +15,15 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
+# -- the demo: servers and workers as local processes, all stopped at its end. BROKER_URL= and DATABASE_URL= name others.
+
+LOG      ?= examples/eventlog/sample.csv
+DATABASE ?= sqlite
+
+.PHONY: demo
+demo: install ## replay LOG (an event log, CSV) on DATABASE (sqlite, postgres) while engines are killed, stopped and frozen
+	$(BIN)/python -m examples.eventlog.demo --log '$(LOG)' --database '$(DATABASE)'
+
 # -- tests: real servers as local processes, started and stopped by the tests themselves
 
 .PHONY: test test-quick test-cluster
