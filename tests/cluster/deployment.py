@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ import suite_app
 from celery.result import AsyncResult
 from sqlalchemy import text
 
+from weft_tasks.celery_host.names import ENGINE_QUEUE_PREFIX
 from weft_tasks.model import WorkflowInfo, WorkflowStatus
 from weft_tasks.store.engines import EngineInfo
 from weft_tasks.testing.celery_commands import WorkerProcess, celery_beat, celery_worker
@@ -131,6 +133,26 @@ class Deployment:
             self.weft.start("permit", id)
         self.wait_until_parked(*ids)
 
+    def start_on(self, node: str, type_name: str, id: str, input: str) -> None:
+        """Start a workflow on this engine: claimed and sent to its own queue, as a reclaim pass would place it."""
+        store, engine_id = self.weft.store, self.engine(node).id
+        message = store.workflows.start(id, type_name, json.dumps(input))
+        grant = store.claims.acquire(id, message.run_id, message.epoch, engine_id)
+        self.weft.dispatcher.send_turn(replace(message, engine_id=engine_id, epoch=grant.epoch, turn=grant.turn))
+
+    def park_on(self, node: str, prefix: str, count: int) -> list[str]:
+        """Start permits until this engine holds so many; their ids."""
+        engine_id, started = self.engine(node).id, 0
+
+        def held() -> list[str]:
+            nonlocal started
+            self.park(f"{prefix}-{started}")
+            started += 1
+            return sorted(id for id in self.held_by(engine_id) if id.startswith(f"{prefix}-"))
+
+        wait_until(lambda: len(held()) >= count, what=f"{node} to take {count} workflows")
+        return held()[:count]
+
     def wait_until_parked(self, *ids: str) -> None:
         def unparked() -> list[str]:
             return [i.id for i in map(self.weft.describe, ids) if i.is_due or not i.waits or i.engine_id is None]
@@ -172,9 +194,17 @@ class Deployment:
     def held_by(self, engine_id: str) -> set[str]:
         return {id for id, (holder, _epoch) in self.claims().items() if holder == engine_id}
 
+    def engines(self, node: str) -> list[EngineInfo]:
+        """Every engine known under a node name, the newest last."""
+        return [engine for engine in self.weft.store.engines.list() if engine.node == f"{node}@local"]
+
     def engine(self, node: str) -> EngineInfo:
         """The newest engine under a node name."""
-        return [engine for engine in self.weft.store.engines.list() if engine.node == f"{node}@local"][-1]
+        return self.engines(node)[-1]
+
+    def queue_of(self, node: str) -> str:
+        """The name of the queue that only this engine consumes; also its key in Redis."""
+        return f"{ENGINE_QUEUE_PREFIX}{self.engine(node).id}"
 
     def events(self, event: str, *ids: str) -> list[tuple[str, int]]:
         """The workflow and epoch of each such entry in the history of these workflows."""

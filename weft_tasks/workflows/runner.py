@@ -99,9 +99,10 @@ class TurnRunner:
         return self._run(begun)
 
     def _held(self, message: TurnMessage, engine_id: str) -> TurnMessage | str:
-        """The message as addressed to this engine; a new workflow is acquired first (O5)."""
+        """The message as addressed to this engine; a new workflow is acquired first (O5). One for another engine went
+        astray, and a turn begun here would be in no hand that its holder's heartbeats name."""
         if message.engine_id is not None:
-            return message
+            return message if message.engine_id == engine_id else "other-engine"
         grant = self._claims.acquire(message.workflow_id, message.run_id, message.epoch, engine_id)
         if grant.answer is not TakeoverAnswer.WON:
             return f"not-acquired: {grant.answer}"

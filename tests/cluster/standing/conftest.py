@@ -1,7 +1,7 @@
-"""One cluster for all tests of this folder: two prefork engines and beat on PostgreSQL, which each test leaves well.
+"""One cluster for all tests of this folder, on PostgreSQL: two prefork engines, a worker for maintenance, and beat.
 
-`celery_setup` stands on it. A test that left it unwell makes the next one start another. Ids of workflows are a
-test's own: nothing is cleaned up between them.
+`celery_setup` stands on it. Each test leaves it well; after one that did not, the next starts another. Ids of workflows
+are a test's own: nothing is cleaned up between them.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ class Standing:
         env = connection_env(self.broker, self.backend)
         self.deployment = Deployment(env={**env, "DATABASE_URL": _migrated(self.postgres)}, folder=folder)
         workers = [self.deployment.worker(node) for node in ("e1", "e2")]
-        beat = self.deployment.beat()
-        stack.callback(beat.kill)
-        beat.start()
+        workers.append(self.deployment.worker("m1", queues=["weft.maintenance"]))
+        self.beat = self.deployment.beat()
+        stack.callback(self.beat.kill)
+        self.beat.start()
         self.workers = stack.enter_context(worker_cluster(*workers))
-        self.processes: tuple[LocalProcess, ...] = (*workers, beat)
+        self.processes: tuple[LocalProcess, ...] = (*workers, self.beat)
         self._checks = 0
 
     def is_well(self) -> bool:
@@ -97,6 +98,11 @@ def local_redis(standing: Standing) -> LocalRedis:
 @pytest.fixture
 def local_postgres(standing: Standing) -> LocalPostgres:
     return standing.postgres
+
+
+@pytest.fixture
+def beat(standing: Standing) -> LocalProcess:
+    return standing.beat
 
 
 @pytest.fixture
