@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -229,7 +230,8 @@ class Turns:
                 return self._why_not(connection, message)
             if row.engine_is_deaf:
                 connection.execute(update(engines).where(engines.c.id == message.engine_id).values(deaf=False))
-            return _begun(row, self._signals_within(connection, row), self._updates_within(connection, row))
+            asked, has_more = self._updates_within(connection, row)
+            return _begun(row, self._signals_within(connection, row), asked, has_more=has_more)
 
     def _opening(self, message: TurnMessage, task_id: str) -> Any:
         engine = engines.c.id == message.engine_id
@@ -272,22 +274,28 @@ class Turns:
             .limit(SIGNALS_PER_TURN + 1)
         ).all()
 
-    def _updates_within(self, connection: Connection, row: AnyRow) -> Sequence[AnyRow]:
-        """The unanswered updates up to the horizon, each counted as begun with. After an attempt that did not commit
-        they come one at a time, so that one which takes down every turn is told from the others."""
+    def _updates_within(self, connection: Connection, row: AnyRow) -> tuple[Sequence[AnyRow], bool]:
+        """The unanswered updates up to the horizon, each counted as begun with, and whether there are more.
+
+        One that an attempt began with which did not commit comes alone from then on, in whatever turn: so the one that
+        takes down every turn is told from the others, and they are not given up with it.
+        """
         pending = (
             updates.c.run_id == row.run_id,
             is_unanswered,
             updates.c.number <= row.turn_inbox,
         )
-        limit = 1 if row.begun > 1 else UPDATES_PER_TURN
-        found = connection.execute(select(updates).where(*pending).order_by(updates.c.number).limit(limit + 1)).all()
-        if found:
-            given = [update_row.number for update_row in found[:limit]]
-            connection.execute(
-                update(updates).where(*pending, updates.c.number.in_(given)).values(begun=updates.c.begun + 1)
-            )
-        return found
+        limit = UPDATES_PER_TURN + 1
+        found = connection.execute(select(updates).where(*pending).order_by(updates.c.number).limit(limit)).all()
+        if not found:
+            return (), False
+        given = found[:1] if found[0].begun else _untried(found[:UPDATES_PER_TURN])
+        connection.execute(
+            update(updates)
+            .where(*pending, updates.c.number.in_([asked.number for asked in given]))
+            .values(begun=updates.c.begun + 1)
+        )
+        return given, len(found) > len(given)
 
     def _why_not(self, connection: Connection, message: TurnMessage) -> Discard:
         row = connection.execute(
@@ -558,8 +566,11 @@ def _mismatch(row: AnyRow | None, message: TurnMessage) -> Discard:
     return next((reason for holds, reason in checks if not holds), Discard.LOST_RACE)
 
 
-def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow]) -> BegunTurn:
-    given = 1 if row.begun > 1 else UPDATES_PER_TURN
+def _untried(asked: Sequence[AnyRow]) -> Sequence[AnyRow]:
+    return tuple(takewhile(lambda update_row: update_row.begun == 0, asked))
+
+
+def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow], *, has_more: bool) -> BegunTurn:
     return BegunTurn(
         workflow_id=row.id,
         run_id=row.run_id,
@@ -583,7 +594,7 @@ def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow]) -> Begu
             )
             for signal in sorted(seen[:SIGNALS_PER_TURN], key=lambda signal: signal.number)
         ),
-        has_more=len(seen) > SIGNALS_PER_TURN or len(asked) > given,
+        has_more=has_more or len(seen) > SIGNALS_PER_TURN,
         waits=waits_of(row.waits, row.waiting_since_at),
         version=row.version,
         updates=tuple(
@@ -594,7 +605,7 @@ def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow]) -> Begu
                 payload=json.loads(asking.payload),
                 is_spent=asking.begun >= UPDATE_TRIES,
             )
-            for asking in asked[:given]
+            for asking in asked
         ),
         is_cancelling=row.cancelling,
     )

@@ -55,6 +55,7 @@ def _applied(turn: Turn, update: BufferedUpdate, known: UpdateType, limit: int) 
         except Exception as error:
             raise _Rejected(error) from error
     value = known.handler(turn, update.payload)
+    turn.encoded_state()  # What cannot be stored is this update's failure, and not the whole turn's.
     if turn.has_ended and value is not None and turn.is_end(value):
         value = None
     return UpdateOutcome(

@@ -277,7 +277,7 @@ class Turn:
         """The effect of the last turn of a cancelled workflow, whatever its handler returned."""
         return TurnOutcome(
             status=WorkflowStatus.CANCELLED,
-            state_json=self._encoded_state(),
+            state_json=self.encoded_state(),
             consumed=tuple(sorted(self._taken)),
             error=error,
             answers=tuple(self._answers),
@@ -295,7 +295,7 @@ class Turn:
         left = {signal.name for signal in self._begun.signals if signal.number not in self._taken}
         return TurnOutcome(
             status=self._end.status if self._end else WorkflowStatus.RUNNING,
-            state_json=self._encoded_state(),
+            state_json=self.encoded_state(),
             consumed=tuple(sorted(self._taken)),
             waits=() if self._end else tuple(self._waits.items()),
             result=self._encoded_result(),
@@ -306,7 +306,8 @@ class Turn:
             children=tuple(self._children),
         )
 
-    def _encoded_state(self) -> str:
+    def encoded_state(self) -> str:
+        """The state as it is stored. Raises InvalidInput if it cannot be."""
         if not isinstance(self.state, dict):
             raise InvalidInput("state", f"must be a JSON object (a dict), not {type(self.state).__name__}")
         return encode("state", self.state, self._limit)
