@@ -29,6 +29,7 @@ from weft_tasks.errors import (
     InvalidInput,
     LockUnavailable,
     SettingsError,
+    SignalKeyConflict,
     WeftError,
     WorkflowAlreadyExists,
     WorkflowEnded,
@@ -320,15 +321,15 @@ class Weft:
     def deliver_reply(
         self, id: str, run_id: str, call_id: str, name: str, payload: Json, *, is_failure: bool = False
     ) -> None:
-        """Deliver what became of a called task, once, to the run that called it. What `weft.reply` calls."""
-        sent = self.store.signals.send(
-            id,
-            name,
-            encode("reply", payload, self.settings.payload_limit),
-            key=call_id,
-            run_id=run_id,
-            is_failure=is_failure,
-        )
+        """Deliver what became of a called task, once, to the run that called it. What `weft.reply` calls.
+
+        Of a task that ran twice the first outcome counts, whatever the second one was.
+        """
+        text = encode("reply", payload, self.settings.payload_limit)
+        try:
+            sent = self.store.signals.send(id, name, text, key=call_id, run_id=run_id, is_failure=is_failure)
+        except SignalKeyConflict:
+            return
         if sent.message is not None:
             self.dispatcher.send_turn(sent.message)
 

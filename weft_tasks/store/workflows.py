@@ -33,6 +33,7 @@ from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.liveness import Liveness
+from weft_tasks.store.outbox import DebtKind
 from weft_tasks.store.tables import (
     claims,
     engine_types,
@@ -341,9 +342,13 @@ class Workflows:
 
 
 def delete_runs(connection: Connection, run_ids: Sequence[str]) -> None:
-    """Delete runs with everything that belongs to them, within the caller's transaction."""
-    for table in (signals, updates, turns, outbox, workflows):
+    """Delete runs with everything that belongs to them, within the caller's transaction.
+
+    Calls that are still owed are not theirs any more: the turn that made them has committed.
+    """
+    for table in (signals, updates, turns, workflows):
         connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
+    connection.execute(delete(outbox).where(outbox.c.run_id.in_(run_ids), outbox.c.kind == DebtKind.REPLY))
 
 
 def _held_by(engine_ids: tuple[str, ...]) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from weft_tasks.errors import TurnError
@@ -17,21 +18,47 @@ def call_of(
     for arguments that are not JSON or too large."""
     if not isinstance(signature, Mapping) or "task" not in signature:
         raise TurnError(f"turn.call takes a Celery signature, such as task.s(1, 2), not {type(signature).__name__}")
-    kind = signature.get("subtask_type")
-    if kind not in (None, "chain"):
-        raise TurnError(
-            f"turn.call takes a single task or a chain; a {kind} has no one result to reply with: call each of its "
-            "tasks under a reply of its own, or wrap it in a task"
-        )
-    if signature.get("options", {}).get("task_id"):
+    _refuse_what_has_no_one_result(signature)
+    if (signature.get("options") or {}).get("task_id"):
         raise TurnError("turn.call gives the task its id, which must be the same in every try: remove task_id")
-    body = {"signature": _plain(signature), "reply": reply}
+    body = {"signature": _plain_signature(signature), "reply": reply}
     encode("signature", body, payload_limit)
     return Debt(id=call_id, kind=DebtKind.CALL, workflow_id=workflow_id, run_id=run_id, body=body)
 
 
+def _refuse_what_has_no_one_result(signature: Mapping[str, Any]) -> None:
+    kind = signature.get("subtask_type")
+    if kind not in (None, "chain"):
+        raise TurnError(
+            f"turn.call takes a single task or a chain of them; a {kind} has no one result to reply with: call each of "
+            "its tasks for itself, or wrap it in a task"
+        )
+    for part in _parts(signature):
+        _refuse_what_has_no_one_result(part)
+
+
+def _plain_signature(signature: Mapping[str, Any]) -> dict[str, Any]:
+    """As plain JSON. Among the options a time may stand as text, and Celery knows it again."""
+    plain: dict[str, Any] = {key: _plain(item) for key, item in signature.items() if key != "options"}
+    plain["options"] = {
+        name: value.isoformat() if isinstance(value, datetime) else _plain(value)
+        for name, value in (signature.get("options") or {}).items()
+    }
+    if parts := _parts(signature):
+        plain["kwargs"]["tasks"] = [_plain_signature(part) for part in parts]
+    return plain
+
+
+def _parts(signature: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The tasks of a chain; none of any other signature."""
+    parts: Sequence[Mapping[str, Any]] = (
+        signature["kwargs"]["tasks"] if signature.get("subtask_type") == "chain" else ()
+    )
+    return parts
+
+
 def _plain(value: Any) -> Any:
-    """A signature as plain dicts and lists; Celery's own classes are subclasses of them."""
+    """Plain dicts and lists; Celery's own classes are subclasses of them."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
