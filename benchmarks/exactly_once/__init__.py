@@ -1,0 +1,1 @@
+"""Many signals and updates, from several clients, while engines are killed: is each consumed and answered once?"""
