@@ -1,0 +1,77 @@
+"""The reclaim pass: five tries per candidate, one sequence of tries per id."""
+
+from __future__ import annotations
+
+import pytest
+from pass_fakes import ManualClock, ReclaimFake, context, statuses
+
+from weft_tasks.errors import SettingsError
+from weft_tasks.passes import reclaim_claims
+from weft_tasks.results import PassStatus, ReclaimStatus, TakeoverAttempt
+
+AGAIN = TakeoverAttempt(status=ReclaimStatus.LOST_RACE, reason="target engine is gone", retry=True)
+
+
+@pytest.mark.parametrize("status", list(ReclaimStatus))
+def test_what_the_target_answers_is_the_outcome(status: ReclaimStatus) -> None:
+    target = ReclaimFake(lambda: ["wf-0"], lambda _: TakeoverAttempt(status=status, reason="so it is"))
+
+    assert statuses(reclaim_claims(target, context())) == [("wf-0", status.value, "so it is")]
+
+
+def test_a_try_that_lost_its_target_engine_is_repeated() -> None:
+    answers = iter([AGAIN, AGAIN, TakeoverAttempt(status=ReclaimStatus.RECLAIMED)])
+
+    result = reclaim_claims(ReclaimFake(lambda: ["wf-0"], lambda _: next(answers)), context())
+
+    assert statuses(result) == [("wf-0", "reclaimed", None)]
+
+
+@pytest.mark.parametrize("more", [{}, {"tries": 2}])
+def test_after_five_tries_or_as_many_as_set_the_candidate_is_a_lost_race(more: dict[str, int]) -> None:
+    tried: list[str] = []
+
+    def take_over(reference: str) -> TakeoverAttempt:
+        tried.append(reference)
+        return AGAIN
+
+    result = reclaim_claims(ReclaimFake(lambda: ["wf-0"], take_over), context(), **more)
+
+    assert tried == ["wf-0"] * more.get("tries", 5)
+    assert statuses(result) == [("wf-0", "lost-race", f"{len(tried)} tries, the last: target engine is gone")]
+
+
+def test_no_further_try_begins_after_the_deadline() -> None:
+    clock, tried = ManualClock(), []
+
+    def take_over(reference: str) -> TakeoverAttempt:
+        tried.append(reference)
+        clock.advance()
+        return AGAIN
+
+    result = reclaim_claims(ReclaimFake(lambda: ["wf-0"], take_over), context(clock))
+
+    assert tried == ["wf-0"]
+    assert (result.status, result.unreached) == (PassStatus.DEADLINE_REACHED, 1)
+
+
+def test_a_workflow_listed_twice_is_tried_once() -> None:
+    tried: list[str] = []
+
+    def take_over(reference: str) -> TakeoverAttempt:
+        tried.append(reference)
+        return TakeoverAttempt(status=ReclaimStatus.RECLAIMED)
+
+    result = reclaim_claims(ReclaimFake(lambda: ["wf-0", "wf-1", "wf-0"], take_over), context())
+
+    assert sorted(tried) == ["wf-0", "wf-1"]
+    assert statuses(result) == [
+        ("wf-0", "reclaimed", None),
+        ("wf-1", "reclaimed", None),
+        ("wf-0", "not-eligible", "listed twice"),
+    ]
+
+
+def test_a_pass_without_a_try_does_not_run() -> None:
+    with pytest.raises(SettingsError, match="tries=0"):
+        reclaim_claims(ReclaimFake(), context(), tries=0)

@@ -1,0 +1,69 @@
+"""The reclaim pass: moves the workflows of silent or deaf engines to live ones, and picks up what nobody holds (O4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from weft_tasks.errors import SettingsError
+from weft_tasks.passes.clock import Deadline
+from weft_tasks.passes.sweep import PassContext, sweep
+from weft_tasks.passes.targets import ReclaimTarget, Reference, workflow_id_of
+from weft_tasks.passes.work import NOT_REACHED, NotReached
+from weft_tasks.results import ItemOutcome, PassKind, PassResult, ReclaimStatus
+
+DEFAULT_TRIES: Final = 5
+
+
+def reclaim_claims(
+    target: ReclaimTarget[Reference], context: PassContext, *, tries: int = DEFAULT_TRIES
+) -> PassResult[ReclaimStatus]:
+    """Tries a takeover for each candidate; what it came to is the target's answer, or `error` with the error.
+
+    A try that lost its target engine is repeated, `tries` times in all, and then is a `lost-race`. A workflow that is
+    listed twice is tried once: its second listing is `not-eligible`. A work list that cannot be read makes the pass
+    `discovery-failed`. Raises TooManyHungThreads.
+    """
+    if tries < 1:
+        raise SettingsError(f"a reclaim pass needs at least 1 try per candidate, got tries={tries}")
+    return sweep(
+        PassKind.RECLAIM,
+        context,
+        read_work_list=lambda: _mark_repeats(target.list_reclaim_candidate_workflow_ids()),
+        attempt=partial(_take_over, target, tries),
+        failed=ReclaimStatus.ERROR,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeat:
+    workflow_id: str
+
+
+def _mark_repeats(candidates: Iterable[Reference]) -> list[Reference | _Repeat]:
+    seen: set[str] = set()
+    marked: list[Reference | _Repeat] = []
+    for candidate in candidates:
+        workflow_id = workflow_id_of(candidate)
+        marked.append(_Repeat(workflow_id) if workflow_id in seen else candidate)
+        seen.add(workflow_id)
+    return marked
+
+
+def _take_over(
+    target: ReclaimTarget[Reference], tries: int, candidate: Reference | _Repeat, deadline: Deadline
+) -> ItemOutcome[ReclaimStatus] | NotReached:
+    workflow_id = workflow_id_of(candidate)
+    if isinstance(candidate, _Repeat):
+        return ItemOutcome(workflow_id, ReclaimStatus.NOT_ELIGIBLE, "listed twice")
+    last_reason = None
+    for _ in range(tries):
+        if deadline.is_reached():
+            return NOT_REACHED
+        attempt = target.attempt_workflow_claim_takeover(candidate)
+        if not attempt.retry:
+            return ItemOutcome(workflow_id, attempt.status, attempt.reason)
+        last_reason = attempt.reason
+    return ItemOutcome(workflow_id, ReclaimStatus.LOST_RACE, f"{tries} tries, the last: {last_reason}")
