@@ -24,6 +24,14 @@ DATABASE ?= sqlite
 demo: install ## replay LOG (an event log, CSV) on DATABASE (sqlite, postgres) while engines are killed, stopped and frozen
 	$(BIN)/python -m examples.eventlog.demo --log '$(LOG)' --database '$(DATABASE)'
 
+# -- the examples: one of examples/README.md, with its worker and beat, as local processes
+
+NAME ?= order
+
+.PHONY: example
+example: install ## run the example NAME (order, approval, fanout, webshop) on DATABASE (sqlite, postgres)
+	$(BIN)/python -m examples.run '$(NAME)' --database '$(DATABASE)'
+
 # -- tests: real servers as local processes, started and stopped by the tests themselves
 
 .PHONY: test test-quick test-cluster

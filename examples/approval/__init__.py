@@ -1,0 +1,1 @@
+"""An approval by two people: updates that answer, reminders, and an end when nobody decides."""
