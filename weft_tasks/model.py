@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -49,6 +49,15 @@ class TurnMessage:
     engine_id: str | None
     epoch: int
     turn: int
+
+    @classmethod
+    def question(cls, engine_id: str) -> Self:
+        """A message that begins nothing: that it is handled shows that its engine takes turns (O12)."""
+        return cls(workflow_id="", run_id="", engine_id=engine_id, epoch=0, turn=0)
+
+    @property
+    def is_question(self) -> bool:
+        return not self.workflow_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +136,18 @@ class Parent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWorkflow:
-    """A workflow to start. Durations count from the start, by the database's clock."""
+    """A workflow to start. Durations count from the start, and `at` is a time, by the database's clock."""
 
     id: str
     type: str
     input_json: str
     version: int = 1
     delay: timedelta | None = None
+    at: datetime | None = None
     timeout: timedelta | None = None
     parent: Parent | None = None
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether its first turn waits for a time; a pass finds it then, and nobody is told before."""
+        return self.delay is not None or self.at is not None

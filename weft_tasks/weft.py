@@ -6,7 +6,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -52,6 +52,8 @@ from weft_tasks.workflows.registry import Handler, Registry, Retry, WorkflowType
 from weft_tasks.workflows.runner import TurnReport, TurnRunner, TurnStatus
 
 logger = logging.getLogger("weft_tasks")
+
+FIRST_YEAR_TOO_LATE = 3000
 
 
 class OnConflict(StrEnum):
@@ -157,7 +159,7 @@ class Weft:
             if policy is not OnConflict.USE_EXISTING:
                 raise
             return self.handle(new.id)
-        if new.delay is None:
+        if not new.is_put_off:
             self._after_commit(session, lambda: self.dispatcher.send_turn(message))
         return WorkflowHandle(self, new.id, message.run_id)
 
@@ -348,7 +350,8 @@ class Weft:
             type=type_name,
             version=self.registry.get(type_name).version,
             input_json=encode("input", input, self.settings.payload_limit),
-            delay=_delay(delay, at),
+            delay=None if delay is None else checked_duration("delay", delay) or None,
+            at=None if at is None else _checked_time(at, delay),
             timeout=None if timeout is None else checked_duration("timeout", timeout),
         )
 
@@ -482,24 +485,26 @@ class Weft:
         return RedisSingleFlight(server=server, store_id=store.id(), times=times, clock=SystemClock())
 
     def _after_reclaim(self) -> None:
-        """What else the pass over lost work does: pay debts that nobody paid, forget what the retention has passed, and
-        remove what engines long gone left behind, their rows and their queues in the broker."""
+        """What else the pass over lost work does: pay debts that nobody paid, forget what the retention has passed, ask
+        deaf engines whether they hear again, and remove what engines long gone left behind, in the store and the broker."""
         self.payments.pay_overdue()
         self.store.history.forget(self.settings.history_retention)
         if self.settings.retention is not NEVER:
             self.purge(older_than=self.settings.retention)
+        for engine_id in self.store.engines.list_deaf():
+            self.dispatcher.send_turn(TurnMessage.question(engine_id))
         for engine_id in self.store.engines.clean_up():
             delete_engine_queue(self.app, engine_id, self.settings)
 
 
-def _delay(delay: timedelta | float | None, at: datetime | None) -> timedelta | None:
-    if at is None:
-        return None if delay is None else checked_duration("delay", delay)
+def _checked_time(at: object, delay: object) -> datetime:
     if delay is not None:
         raise InvalidInput("start", "takes a delay or at, not both")
-    if at.tzinfo is None:
-        raise InvalidInput("at", "must carry a time zone")
-    return max(at - datetime.now(UTC), timedelta(0))
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise InvalidInput("at", f"must be a datetime that carries a time zone, not {at!r}")
+    if at.year >= FIRST_YEAR_TOO_LATE:
+        raise InvalidInput("at", f"must be before the year {FIRST_YEAR_TOO_LATE}, not {at!r}")
+    return at
 
 
 def _weft_keys(app: Celery) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from weft_tasks.store.tables import outbox, signals
 from weft_tasks.testing import Call, WorkflowBed
 from weft_tasks.testing.plugin import NewBed
 from weft_tasks.weft import Weft
+from weft_tasks.workflows.registry import Retry
 from weft_tasks.workflows.turn import Turn, TurnEnd
 
 CHARGE = {"task": "shop.charge", "args": ["order-1"], "kwargs": {"amount": 7}, "options": {"queue": "money"}}
@@ -388,9 +389,9 @@ def test_groups_and_chords_are_refused_clearly(bed: WorkflowBed, app: Celery, ki
 
 
 def refused(bed: WorkflowBed, signature: Any, problem: str) -> None:
-    bed.workflow("caller")(calls_task(signature))
+    bed.workflow("caller", retry=Retry(tries=1))(calls_task(signature))
     bed.start("caller", "w")
-    bed.advance(HOUR)
+    bed.run_due()
     with pytest.raises(WorkflowNotCompleted, match=problem):
         bed.result("w")
     assert bed.calls == ()

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     and_,
     case,
@@ -30,7 +31,7 @@ from sqlalchemy.exc import IntegrityError
 from weft_tasks.errors import WorkflowAlreadyExists, WorkflowNotFound
 from weft_tasks.model import NewWorkflow, TurnMessage, WorkflowInfo, WorkflowStatus
 from weft_tasks.settings import Settings
-from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
+from weft_tasks.store.clock import StoreClock, milliseconds, milliseconds_of, moment_of
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import DebtKind
@@ -150,9 +151,9 @@ class Workflows:
                 turn=0,
                 attempt=0,
                 due=True,
-                not_before_at=None if new.delay is None else now + milliseconds(new.delay),
+                not_before_at=_first_turn_at(new, now),
                 # O5: its message has one R of witnessed time before the reclaim pass picks it up.
-                dispatched_witnessed=self._liveness.witnessed_now() if new.delay is None else None,
+                dispatched_witnessed=None if new.is_put_off else self._liveness.witnessed_now(),
                 dispatches=0,
                 unanswered=0,
                 attempt_open=False,
@@ -339,6 +340,12 @@ class Workflows:
                     unanswered=case((listened, workflows.c.unanswered + 1), else_=workflows.c.unanswered),
                 )
             )
+
+
+def _first_turn_at(new: NewWorkflow, now: ColumnElement[int]) -> ColumnElement[int] | int | None:
+    if new.at is not None:
+        return milliseconds_of(new.at)
+    return None if new.delay is None else now + milliseconds(new.delay)
 
 
 def delete_runs(connection: Connection, run_ids: Sequence[str]) -> None:

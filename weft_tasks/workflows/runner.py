@@ -42,6 +42,8 @@ class TurnStatus(StrEnum):
     REFUSED = "refused"
     """The commit found another owner or attempt in place: everything the turn did is discarded (O1)."""
     DISCARDED = "discarded"
+    ANSWERED = "answered"
+    """Not a turn but the question whether this engine, marked as deaf, hears again (O12)."""
     UNKNOWN = "unknown"
     """The store did not answer, to the end; the row has the truth and is dispatched again if it must be (O8)."""
 
@@ -91,6 +93,9 @@ class TurnRunner:
             held = self._held(message, engine_id)
             if isinstance(held, str):
                 return self._discard(message, held)
+            if held.is_question:
+                self._turns.note_answer(engine_id)
+                return _report(TurnStatus.ANSWERED, "", 0, 0)
             begun = self._turns.begin(held, task_id)
             if isinstance(begun, Discard):
                 return self._discard(held, begun)
@@ -252,8 +257,10 @@ class TurnRunner:
 def _doubled(delay: timedelta, times: int, longest: timedelta) -> timedelta:
     """`delay` doubled so often, at most `longest`, and never too long for a timedelta on the way."""
     for _ in range(times):
-        if not delay or delay > longest / 2:
+        if not delay:
             break
+        if delay > longest / 2:
+            return longest
         delay *= 2
     return min(delay, longest)
 
