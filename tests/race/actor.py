@@ -53,11 +53,13 @@ class Actor:
         self.ends: Callable[[str], None] = lambda name: None
         """Told of each transaction of this actor that changed a row, as it commits."""
         self._store = store
+        self._is_sqlite = store.database.is_sqlite
         self._arrived = threading.Event()
         self._arrived.set()
         self._go = threading.Semaphore(0)
         self._is_abandoned = False
         self._has_changed_rows = False
+        self._changes_before = 0
         self._thread: threading.Thread | None = None
         self._listen()
 
@@ -135,36 +137,53 @@ class Actor:
 
     def _listen(self) -> None:
         engine = self._store.database.engine
+        if self._is_sqlite:
+            event.listen(engine, "engine_connect", self._before_begin)
         event.listen(engine, "before_cursor_execute", self._before_statement)
         event.listen(engine, "after_cursor_execute", self._after_statement)
         event.listen(engine, "commit", self._before_commit)
         event.listen(engine, "rollback", self._before_rollback)
 
+    def _before_begin(self, connection: Connection) -> None:
+        """The store waits for SQLite's write lock in a listener of its own, so this stop is a moment earlier. That the
+        transaction will only read, and wait for nobody, is not known yet."""
+        self._stop(BEGINS_WRITING)
+        self._changes_before = self._changes(connection)
+        self._is_under_way()
+
     def _before_statement(self, connection: Connection, _cursor: Any, statement: str, *_more: Any) -> None:
-        if (
-            statement == "BEGIN"
-        ):  # SQLite's own for a transaction that only reads: it waits for nobody and takes nothing.
+        if statement.startswith("BEGIN"):
             return
+        self.has_write_lock = self._is_sqlite and not _only_reads(connection)
         self.backend_pid = _backend_pid(connection)
         self._stop(" ".join(statement.split()))
-        self.in_transaction = True
-        self.has_done |= self._next
+        self._is_under_way()
 
     def _after_statement(self, _connection: Connection, cursor: Any, statement: str, *_more: Any) -> None:
-        # On SQLite a count with RETURNING is there only after the fetch: -1 may be anything.
+        if self._is_sqlite:
+            return
         if not statement.startswith("SELECT") and cursor.rowcount != 0:
             self._has_changed_rows = True
 
-    def _before_commit(self, _connection: Connection) -> None:
+    def _before_commit(self, connection: Connection) -> None:
         self._stop("COMMIT")
-        if self._has_changed_rows:
+        if self._has_changed_rows or self._changes(connection) != self._changes_before:
             self.ends(self.name)
         self._transaction_ends()
 
+    def _changes(self, connection: Connection) -> int:
+        """SQLite's count of rows changed: with RETURNING, the cursor knows it only after the fetch."""
+        driver: Any = connection.connection.dbapi_connection
+        return int(driver.total_changes) if self._is_sqlite else 0
+
     def _before_rollback(self, connection: Connection) -> None:
-        if not connection.get_execution_options().get("weft_reading", False):
+        if not _only_reads(connection):
             self._stop("ROLLBACK")
         self._transaction_ends()
+
+    def _is_under_way(self) -> None:
+        self.in_transaction = True
+        self.has_done |= self._next
 
     def _transaction_ends(self) -> None:
         self.in_transaction = self.has_write_lock = False
@@ -180,13 +199,15 @@ class Actor:
             if step == "ROLLBACK":
                 return
             raise Abandoned
-        if self.step == BEGINS_WRITING:
-            self.has_write_lock = True
         self.step = step
         self._arrived.set()
         self._go.acquire()
         if self._is_abandoned and step != "ROLLBACK":
             raise Abandoned
+
+
+def _only_reads(connection: Connection) -> bool:
+    return bool(connection.get_execution_options().get("weft_reading", False))
 
 
 def _backend_pid(connection: Connection) -> int | None:

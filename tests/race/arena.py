@@ -96,7 +96,7 @@ class Arena:
         `in_commit_order=False`: it may end like another serial order than that of the commits. `is_serial=False`: like
         none of them; then a comment at the test says why that is right.
         """
-        before, serial = self.rows(), self._serial_endings(check, verbs)
+        before, serial = self.rows(), self._serial_endings(check, verbs) if is_serial else {}
         run = partial(self._race, verbs, before)
         endings = every_schedule(run, skips_families=skips_families)
         return self._judge_all(endings, check, serial, in_commit_order=in_commit_order, is_serial=is_serial)
@@ -105,7 +105,7 @@ class Arena:
         self,
         check: Check,
         *,
-        count: int = 40,
+        count: int = 24,
         seed: int = 1,
         in_commit_order: bool = True,
         is_serial: bool = True,
@@ -116,7 +116,7 @@ class Arena:
         SQLite lets one transaction in at a time, so a third of them finds what there is.
         """
         count = count // 3 if self.is_sqlite else count
-        before, serial = self.rows(), self._serial_endings(check, verbs)
+        before, serial = self.rows(), self._serial_endings(check, verbs) if is_serial else {}
         endings = drawn_schedules(partial(self._race, verbs, before), count=count, seed=seed)
         return self._judge_all(endings, check, serial, in_commit_order=in_commit_order, is_serial=is_serial)
 

@@ -371,7 +371,6 @@ def test_two_takeovers_and_the_old_holders_commit(arena: Arena, world: World) ->
 
     arena.drawn_schedules(
         check,
-        count=60,
         a=take_over(claim, run_id, "e1"),
         b=take_over(claim, run_id, "e2"),
         c=commit(begun, parks("go")),
@@ -390,7 +389,6 @@ def test_a_takeover_a_commit_and_a_signal(arena: Arena, world: World) -> None:
 
     arena.drawn_schedules(
         check,
-        count=60,
         a=take_over(claim, run_id, "e1"),
         b=commit(begun, parks("go")),
         c=lambda store: store.signals.send("w", "go", '"now"', key=None),
@@ -411,7 +409,6 @@ def test_a_takeover_the_holders_heartbeat_and_its_commit(arena: Arena, world: Wo
 
     arena.drawn_schedules(
         check,
-        count=60,
         a=take_over(claim, run_id, "e1"),
         b=lambda store: store.engines.heartbeat("dead", free_slots=1, in_hand=["task-1"]),
         c=commit(begun, parks("go")),
