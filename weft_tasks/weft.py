@@ -16,7 +16,7 @@ from celery.signals import beat_init
 from sqlalchemy import Connection
 
 from weft_tasks.celery_host import schedule
-from weft_tasks.celery_host.after_commit import CallersTransaction, after_commit, connection_of
+from weft_tasks.celery_host.after_commit import AfterCommit, CallersTransaction, connection_of
 from weft_tasks.celery_host.heart import Body, ForkGuard, Heart
 from weft_tasks.celery_host.identity import EngineIdentity, host_name
 from weft_tasks.celery_host.publisher import CeleryDispatcher
@@ -359,7 +359,7 @@ class Weft:
         if session is None:
             act()
         else:
-            after_commit(session, act)
+            self._commits.call(session, act)
 
     def _follow_up(self, changed: Changed) -> None:
         """What a change of status leaves to do once it stands."""
@@ -430,6 +430,10 @@ class Weft:
     @cached_property
     def payments(self) -> Payments:
         return Payments(outbox=self.store.outbox, signals=self.store.signals, dispatcher=self.dispatcher)
+
+    @cached_property
+    def _commits(self) -> AfterCommit:
+        return AfterCommit()
 
     @cached_property
     def pass_context(self) -> PassContext:
