@@ -490,7 +490,7 @@ class Weft:
 
     def _after_reclaim(self) -> None:
         """What else the pass over lost work does: pay debts that nobody paid, forget what the retention has passed, ask
-        deaf engines whether they hear again, and remove what engines long gone left behind, in the store and the broker."""
+        deaf engines whether they hear again, and remove what engines long gone left behind, rows and queues alike."""
         self.payments.pay_overdue()
         self.store.history.forget(self.settings.history_retention)
         if self.settings.retention is not NEVER:

@@ -14,11 +14,12 @@ from typing import Any
 
 import suite_app
 from celery.result import AsyncResult
-from sqlalchemy import text
+from sqlalchemy import ColumnElement, and_, func, not_, select, text
 
 from weft_tasks.celery_host.names import ENGINE_QUEUE_PREFIX
 from weft_tasks.model import WorkflowInfo, WorkflowStatus
 from weft_tasks.store.engines import EngineInfo
+from weft_tasks.store.tables import workflows
 from weft_tasks.testing.celery_commands import WorkerProcess, celery_beat, celery_worker
 from weft_tasks.testing.processes import LocalProcess, tail
 from weft_tasks.testing.waiting import PATIENCE, wait_until
@@ -153,11 +154,36 @@ class Deployment:
         wait_until(lambda: len(held()) >= count, what=f"{node} to take {count} workflows")
         return held()[:count]
 
-    def wait_until_parked(self, *ids: str) -> None:
-        def unparked() -> list[str]:
-            return [i.id for i in map(self.weft.describe, ids) if i.is_due or not i.waits or i.engine_id is None]
+    def wait_for_new_work_on(self, node: str, prefix: str) -> None:
+        """Start workflows until this engine has run one of them."""
+        taken = "SELECT 1 FROM weft_turns WHERE engine_id = :engine_id AND workflow_id LIKE :ids"
+        engine_id, started = self.engine(node).id, 0
 
-        wait_until(lambda: not unparked(), what=f"{len(ids)} workflows to be parked")
+        def has_taken_one() -> bool:
+            nonlocal started
+            self.weft.start("once", f"{prefix}-{started}")
+            started += 1
+            return bool(self.query(taken, engine_id=engine_id, ids=f"{prefix}-%"))
+
+        wait_until(has_taken_one, what=f"{node} to take new work")
+
+    def wait_until_parked(self, *ids: str, timeout: timedelta = PATIENCE) -> None:
+        is_parked = and_(workflows.c.engine_id.is_not(None), workflows.c.waits != "[]", not_(workflows.c.due))
+        self._wait_until_all(ids, is_parked, f"{len(ids)} workflows to be parked", timeout)
+
+    def wait_for_all(self, ids: Sequence[str], timeout: timedelta = PATIENCE) -> None:
+        """Wait until all are completed."""
+        has_completed = workflows.c.status == WorkflowStatus.COMPLETED
+        self._wait_until_all(ids, has_completed, f"{len(ids)} workflows to complete", timeout)
+
+    def _wait_until_all(self, ids: Sequence[str], state: ColumnElement[bool], what: str, timeout: timedelta) -> None:
+        count = select(func.count()).select_from(workflows).where(workflows.c.id.in_(ids), state)
+
+        def are_all() -> bool:
+            with self.weft.store.database.reading() as connection:
+                return bool(connection.execute(count).scalar_one() == len(ids))
+
+        wait_until(are_all, what=what, timeout=timeout)
 
     def wait_for(
         self, id: str, status: WorkflowStatus = WorkflowStatus.COMPLETED, timeout: timedelta = PATIENCE

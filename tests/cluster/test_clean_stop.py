@@ -49,8 +49,7 @@ def test_idle_claims_move_at_once_while_the_long_turn_goes_on_and_is_handed_over
     leaving.worker.terminate()
     successor = deployment.engine("e2").id
     wait_until(lambda: leaving.holders(idle) == {successor}, what="the idle claims to move", timeout=INTERVAL)
-    for id in due:
-        deployment.wait_for(id, timeout=2 * INTERVAL)
+    deployment.wait_for_all(due, timeout=SLACK)
     assert leaving.status() is EngineStatus.DRAINING
     long = deployment.weft.describe("long")
     assert (long.engine_id, long.turn) == (leaving.engine_id, 0)

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
-from sqlalchemy import Connection, ScalarSelect, delete, exists, func, insert, not_, select, update
+from sqlalchemy import Connection, ScalarSelect, and_, delete, exists, func, insert, not_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from weft_tasks.errors import DuplicateNodeError
@@ -159,6 +159,13 @@ class Engines:
         """O12: offered nothing until a turn begins there. A statement of its own: takeovers share a lock on the row."""
         with self._database.transaction() as connection:
             connection.execute(update(engines).where(engines.c.id == engine_id, not_(engines.c.deaf)).values(deaf=True))
+
+    def list_deaf(self) -> tuple[str, ...]:
+        """The live engines that are marked as deaf: each is asked whether it hears again."""
+        asked = and_(engines.c.deaf, engines.c.status == EngineStatus.LIVE)
+        with self._database.reading() as connection:
+            query = select(engines.c.id).where(asked, not_(self._liveness.is_silent(engines.c.id)))
+            return tuple(connection.execute(query).scalars())
 
     def live_on(self, node: str) -> str | None:
         """The id of the live engine under this node name."""

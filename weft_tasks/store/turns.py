@@ -342,6 +342,11 @@ class Turns:
         record(connection, self._clock, row.id, row.run_id, "set-aside", message.engine_id, epoch, reason)
         return True
 
+    def note_answer(self, engine_id: str) -> None:
+        """A question sent to the engine's own queue has reached its pool, so it takes turns (O12)."""
+        with self._database.transaction() as connection:
+            connection.execute(update(engines).where(engines.c.id == engine_id, engines.c.deaf).values(deaf=False))
+
     # -- the endings of a turn
 
     def commit(self, begun: BegunTurn, outcome: TurnOutcome) -> CommitAnswer:

@@ -56,6 +56,6 @@ def test_two_beats_at_once_are_harmless(
         assert marks.read(kind).skipped - skipped[kind] >= len(skips)
     assert sum("skipped" in tick for kind in PassKind for tick in events.of_pass(kind)) >= 12
     assert events.failed == []
+    deployment.wait_for_all(ids)
     for id in ids:
-        deployment.wait_for(id)
         assert deployment.committed_turns(id) == [(0, before[id][1]), (1, before[id][1])]

@@ -71,7 +71,15 @@ def test_nothing_moves_while_all_engines_are_deaf(setup: CeleryTestSetup, deploy
         wait_until(lambda: deployment.query(unanswered)[0][0] >= 1, what="dispatches that nobody answers")
         deployment.wait_for_beats("e1", "e2", beats=BEATS_PER_TTL)
         assert deployment.claims(*ids) == before
-    for id in ids:
-        deployment.wait_for(id, timeout=LONGEST)
+    deployment.wait_for_all(ids, timeout=LONGEST)
     assert [deployment.weft.describe(id).epoch for id in ids] == [before[id][1] for id in ids]
     assert not any(deployment.engine(node).is_deaf for node in ("e1", "e2"))
+
+
+def test_an_engine_that_hears_again_takes_new_work_although_it_holds_none(
+    setup: CeleryTestSetup, deployment: Deployment
+) -> None:
+    """Nothing is offered to a deaf engine; without a question of its own it would stay out for ever."""
+    deployment.weft.store.engines.mark_deaf(deployment.engine("e1").id)
+    deployment.wait_for_new_work_on("e1", "hears-again")
+    assert not deployment.engine("e1").is_deaf

@@ -61,16 +61,7 @@ def assert_that_it_goes_on_as_the_same_engine(scene: Scene, deployment: Deployme
     deployment.wait_for_beats(scene.node, beats=1)
     now = deployment.engine(scene.node)
     assert (now.id, now.status) == (scene.engine_id, EngineStatus.LIVE)
-    started = 0
-
-    def has_taken_new_work() -> bool:
-        nonlocal started
-        started += 1
-        deployment.weft.start("once", f"{scene.id}-{started}")
-        taken = "SELECT 1 FROM weft_turns WHERE engine_id = :engine_id AND workflow_id LIKE :ids"
-        return bool(deployment.query(taken, engine_id=now.id, ids=f"{scene.id}-%"))
-
-    wait_until(has_taken_new_work, what="the thawed engine to take new work")
+    deployment.wait_for_new_work_on(scene.node, f"{scene.id}-new")
 
 
 def test_a_frozen_engine_commits_nothing_after_it_thaws_and_takes_new_work_as_the_same_engine(

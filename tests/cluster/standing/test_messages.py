@@ -40,8 +40,7 @@ def test_a_lost_message_costs_at_most_two_intervals(
             deployment.weft.signal(id, "event", "closed")
         assert client.llen(queue) == 3
         client.delete(queue)
-    for id in ids:
-        deployment.wait_for(id, timeout=2 * INTERVAL + SLACK)
+    deployment.wait_for_all(ids, timeout=2 * INTERVAL + SLACK)
     assert [deployment.committed_turns(id)[-1] for id in ids] == [(1, before[id][1]) for id in ids]
 
 
@@ -66,8 +65,8 @@ def test_a_doubled_message_runs_its_turn_once(
         messages = client.lrange(queue, 0, -1)
         assert len(messages) == 3
         client.rpush(queue, *messages)
+    deployment.wait_for_all(ids)
     for id in ids:
-        deployment.wait_for(id)
         log.wait_for(f"weft.wake.discarded workflow={id!r}")
     assert [len(deployment.committed_turns(id)) for id in ids] == [2, 2, 2]
 

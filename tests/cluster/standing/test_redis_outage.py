@@ -43,8 +43,7 @@ def test_no_claim_moves_while_redis_is_away_and_a_signal_sent_meanwhile_is_not_l
     deployment.wait_for(f"redis-{way}-meanwhile", timeout=LONGEST_RETURN)
     for id in ids[1:]:
         deployment.weft.signal(id, "event", "closed")
-    for id in ids[1:]:
-        deployment.wait_for(id)
+    deployment.wait_for_all(ids[1:])
     assert deployment.weft.describe(ids[0]).result == ["first", "closed"]
     assert deployment.events("taken-over", *ids) == []
     assert [deployment.weft.describe(id).epoch for id in ids] == [before[id][1] for id in ids]

@@ -105,8 +105,7 @@ def test_a_reclaim_pass_that_hangs_delays_neither_renewals_nor_polls(
         wait_until(count_begins, what="five more passes of each other kind", timeout=5 * INTERVAL + SLACK)
         assert len(began[PassKind.RECLAIM]) < 6
     assert events.failed == []
-    for id in ids:
-        deployment.wait_for(id)
+    deployment.wait_for_all(ids)
 
 
 def test_two_run_once_at_once_are_one_run_whose_result_both_get(setup: CeleryTestSetup, deployment: Deployment) -> None:

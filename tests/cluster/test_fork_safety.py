@@ -1,0 +1,67 @@
+"""Children forked under heartbeats on SQLite: none is locked out, none hangs, nothing piles up (CELERY-FACTS, 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+from deployment import Deployment
+from sqlalchemy import make_url
+
+from weft_tasks.results import PassKind
+from weft_tasks.testing.local_redis import LocalRedis
+from weft_tasks.testing.waiting import wait_until
+
+TASKS = 200
+LONGEST = timedelta(minutes=2)
+
+
+@pytest.fixture
+def database_url(new_database: Callable[[str], str]) -> str:
+    return new_database("sqlite")
+
+
+@pytest.fixture
+def deployment(process_env: dict[str, str], database_url: str, tmp_path: Path) -> Deployment:
+    """Beats every 100 ms, so that forks and heartbeats meet often."""
+    env = {**process_env, "DATABASE_URL": database_url}
+    return Deployment(env=env, folder=tmp_path, celery={"weft_heartbeat_interval": 0.1})
+
+
+def test_two_hundred_children_replaced_under_heartbeats_on_sqlite_all_write_to_it(
+    deployment: Deployment, start: Callable[..., None], local_redis: LocalRedis
+) -> None:
+    engine = deployment.worker("e1", queues=["weft.turns"], extra=["--max-tasks-per-child", "1"])
+    start(engine, deployment.worker("m1", queues=["weft.maintenance"]), deployment.beat())
+    main = psutil.Process(engine.pid)
+    database, writers = make_url(deployment.env["DATABASE_URL"]).database, deployment.gate("writers")
+
+    def run(first: int, last: int) -> tuple[int, int]:
+        """Ordinary tasks that write, and a turn after every ten; how many threads and keys there are then."""
+        turns = [f"w{n}" for n in range(first, last) if n % 10 == 9]
+        for n in range(first, last):
+            if f"w{n}" in turns:
+                deployment.weft.start("once", f"w{n}", str(writers.path))
+            else:
+                deployment.call("suite.written", args=[database, str(writers.path)], queue="weft.turns")
+        writers.wait_for(last, timeout=LONGEST)
+        deployment.wait_for_all(turns)
+        wait_until(lambda: len(engine.child_pids()) == 2, what="two children again")
+        return main.num_threads(), len(keys_of(local_redis))
+
+    threads, keys = run(0, 20)
+    threads_later, keys_later = run(20, TASKS)
+    assert len(set(writers.comings)) == TASKS, "each had a process of its own"
+    assert threads_later <= threads + 1
+    assert keys_later <= keys + len(PassKind)
+    assert "Traceback" not in engine.log_text(), "a task could not write"
+    deployment.wait_for_beats("e1", beats=10)
+
+
+def keys_of(redis: LocalRedis) -> list[bytes]:
+    """What is in the broker, without the messages under way."""
+    with redis.client() as client:
+        return [key for key in client.scan_iter("*") if b"unacked" not in key]
