@@ -1,4 +1,4 @@
-"""Who hears of a pass when it is over, and the one place in the passes that writes log lines."""
+"""Who hears of a pass when it is over: a sink, by default one that writes the pass's log line."""
 
 from __future__ import annotations
 
