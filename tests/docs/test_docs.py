@@ -1,4 +1,4 @@
-"""The blocks of README.md and docs/workflows.md, executed: what a reader copies has run.
+"""The blocks of README.md and the guides, executed: what a reader copies has run.
 
 A comment before a fenced block, invisible when rendered, says what becomes of it:
 
@@ -34,7 +34,7 @@ from weft_tasks.testing.ports import free_port
 from weft_tasks.testing.processes import LocalProcess, tail
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/workflows.md")
+PAGES = ("README.md", "docs/workflows.md", "docs/operating.md")
 ALL_PAGES = tuple(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 LANGUAGES = ("sh", "python", "pycon")
 REDIS, FLOWER_PORT = "redis://127.0.0.1:6379", "5555"
@@ -86,7 +86,7 @@ def blocks_of(page: str) -> Iterator[Block]:
 # -- the tests
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", ALL_PAGES)
 def test_every_block_says_whether_it_is_run(page: str) -> None:
     unclear = [
         block.where
@@ -96,7 +96,7 @@ def test_every_block_says_whether_it_is_run(page: str) -> None:
     assert not unclear
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", ALL_PAGES)
 def test_every_make_target_of_a_page_exists(page: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     named = re.findall(r"^make ([a-z-]+)", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
