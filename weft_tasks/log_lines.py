@@ -79,11 +79,12 @@ def _log_pass(result: PassResult[Any]) -> None:
     ended_badly = result.status is not PassStatus.COMPLETED or result.split_slices
     logger.log(
         logging.WARNING if ended_badly or "failed" in result.counts else logging.INFO,
-        "weft.pass.completed pass=%s status=%s seconds=%.3f %s%s%s",
+        "weft.pass.completed pass=%s status=%s seconds=%.3f %s%s%s%s",
         result.kind,
         result.status,
         result.duration.total_seconds(),
         facts,
         f" unreached={result.unreached}" if result.unreached else "",
+        f" split_slices={result.split_slices} because={result.split_reason!r}" if result.split_slices else "",
         f" error={result.error!r}" if result.error else "",
     )

@@ -258,6 +258,8 @@ def _shown(report: PassReport) -> Report:
         shown["failed_total"] = len(failed)
     if report.unreached:
         shown["unreached"] = report.unreached
+    if report.split_slices:
+        shown["split_slices"] = {"count": report.split_slices, "reason": report.split_reason}
     if report.error:
         shown["error"] = report.error
     return shown
