@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+Json: TypeAlias = Any
+"""What `json.dumps` takes and `json.loads` gives. A recursive type would refuse a list[str], because lists are invariant,
+and would have a handler prove what a payload is before it can read it. What is no JSON is InvalidInput, at the call."""
 
 
 class WorkflowStatus(StrEnum):
