@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, event, insert, select, text, update
-from sqlalchemy.exc import OperationalError
+from breaking import failing_before
+from sqlalchemy import delete, insert, select, text, update
 
 from weft_tasks.model import HeldClaim, TurnMessage, WorkflowStatus
 from weft_tasks.passes.targets import Targets
@@ -370,25 +370,6 @@ class StoreBed(Bed):
         with self.store.database.transaction() as connection:
             connection.execute(insert(signals), [{**common, "number": number} for number in numbers])
             connection.execute(update(workflows).where(workflows.c.id == workflow_id).values(inbox=numbers[-1]))
-
-
-@contextmanager
-def failing_before(store: Store, statement: int) -> Iterator[None]:
-    """While it lasts, the connection breaks before the n-th statement that is sent, and before all later ones."""
-    sent = 0
-
-    def count(*_event: Any) -> None:
-        nonlocal sent
-        sent += 1
-        if sent >= statement:
-            raise OperationalError("a test broke the connection", None, Exception("broken by a test"))
-
-    engine = store.database.engine
-    event.listen(engine, "before_cursor_execute", count)
-    try:
-        yield
-    finally:
-        event.remove(engine, "before_cursor_execute", count)
 
 
 def parked(

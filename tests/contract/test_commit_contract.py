@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from beds import MS, START, R, StoreBed, failing_before, parked
+from beds import MS, START, R, StoreBed, parked
+from breaking import failing_before
 from sqlalchemy import select, update
 
 from weft_tasks.errors import StoreUnavailable
