@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft_tasks.errors import StoreUnavailable, WorkflowEnded, WorkflowNotFound
+from weft_tasks.errors import SignalKeyConflict, StoreUnavailable, WorkflowEnded, WorkflowNotFound
 from weft_tasks.store.outbox import Debt, DebtKind, Outbox
 from weft_tasks.store.payloads import encode
 from weft_tasks.store.signals import Signals
@@ -50,7 +50,7 @@ class Payments:
                 run_id=debt.run_id,
                 is_failure=debt.body["is_failure"],
             )
-        except (WorkflowNotFound, WorkflowEnded):
+        except (WorkflowNotFound, WorkflowEnded, SignalKeyConflict):
             return True
         if sent.message is not None:
             self._dispatcher.send_turn(sent.message)

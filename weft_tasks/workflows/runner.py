@@ -159,9 +159,12 @@ class TurnRunner:
             return turn.cancelled_outcome(_described(error))
 
     def _failed(self, begun: BegunTurn, error: Exception) -> TurnReport:
-        """Nothing the handler did commits. The turn is tried again a few times, ever later; then the workflow fails."""
+        """Nothing the handler did commits. The turn is tried again a few times, ever later; then the workflow fails.
+
+        The last turn of a cancelled workflow has one try, and is cancelled with the error.
+        """
         described = _described(error)
-        is_last, delay = self._next_try(begun)
+        is_last, delay = (True, timedelta(0)) if begun.is_cancelling else self._next_try(begun)
         self._events.emit(
             TurnFailed(
                 workflow_id=begun.workflow_id,
@@ -173,7 +176,8 @@ class TurnRunner:
             )
         )
         if is_last:
-            outcome = TurnOutcome(status=WorkflowStatus.FAILED, state_json=begun.state_json, error=described)
+            status = WorkflowStatus.CANCELLED if begun.is_cancelling else WorkflowStatus.FAILED
+            outcome = TurnOutcome(status=status, state_json=begun.state_json, error=described)
             return self._close(begun, TurnStatus.FAILED, lambda: self._turns.commit(begun, outcome))
         return self._close(begun, TurnStatus.RETRYING, lambda: self._turns.retry_later(begun, described, delay))
 

@@ -195,10 +195,11 @@ class Turn:
         """
         if close_policy not in ("cancel", "abandon"):
             raise InvalidInput("close policy", f"must be 'cancel' or 'abandon', not {close_policy!r}")
-        child_id = id or f"{self.workflow_id[:180]}/{self.run_id[:8]}-{self.number}-{len(self._children)}"
+        if id is None:
+            id = f"{self.workflow_id[:180]}/{self.run_id[:8]}-{self.number}-{len(self._children)}"
         self._children.append(
             NewWorkflow(
-                id=checked_name("child id", child_id),
+                id=checked_name("child id", id),
                 type=type_name,
                 version=self._version_of(type_name),
                 input_json=encode("child input", input, self._limit),
@@ -211,7 +212,7 @@ class Turn:
                 ),
             )
         )
-        return child_id
+        return id
 
     # -- ending
 
@@ -282,6 +283,7 @@ class Turn:
             error=error,
             answers=tuple(self._answers),
             calls=tuple(self._calls),
+            children=tuple(self._children),
         )
 
     def outcome(self, returned: object) -> TurnOutcome:
