@@ -9,17 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, insert, not_, null, select, update
+from sqlalchemy import Connection, and_, insert, select
 
-from weft_tasks.errors import SignalKeyConflict, WorkflowEnded, WorkflowNotFound
-from weft_tasks.model import SignalReceipt, TurnMessage, WorkflowStatus
+from weft_tasks.errors import SignalKeyConflict
+from weft_tasks.model import SignalReceipt, TurnMessage
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.inbox import IS_PARKED, Inbox
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.payloads import say_the_same
-from weft_tasks.store.tables import is_running, signals, workflows
+from weft_tasks.store.tables import signals, workflows
 from weft_tasks.store.waits import waits_of
 
 
@@ -48,7 +49,7 @@ class Signals:
     def __init__(self, database: Database, clock: StoreClock, settings: Settings) -> None:
         self._database = database
         self._clock = clock
-        self._liveness = Liveness(settings, clock)
+        self._inbox = Inbox(database, Liveness(settings, clock))
 
     def send(
         self,
@@ -68,15 +69,11 @@ class Signals:
         which belong to one run and no other.
         """
         with self._database.transaction(connection) as own:
-            row = own.execute(select(workflows).where(workflows.c.id == workflow_id).with_for_update()).one_or_none()
-            if row is None or run_id not in (None, row.run_id):
-                raise WorkflowNotFound(workflow_id)
+            row = self._inbox.lock(own, workflow_id, run_id=run_id)
             earlier = self._earlier(own, row, name, payload, key)
             if earlier is not None:
                 return SentSignal(receipt=earlier, message=None)
-            if WorkflowStatus(row.status).is_ended:
-                raise WorkflowEnded(workflow_id, row.status)
-            number = row.inbox + 1
+            number = self._inbox.next_number(row)
             own.execute(
                 insert(signals).values(
                     run_id=row.run_id,
@@ -89,7 +86,7 @@ class Signals:
                     sent_at=self._clock.now(),
                 )
             )
-            message = self._arrived(own, row, number, is_awaited=_awaits(row, name))
+            message = self._inbox.arrived(own, row, number, is_awaited=_awaits(row, name))
         return SentSignal(
             receipt=SignalReceipt(workflow_id=workflow_id, run_id=row.run_id, number=number), message=message
         )
@@ -109,21 +106,6 @@ class Signals:
         if found.name != name or not say_the_same(found.payload, payload):
             raise SignalKeyConflict(row.id, key)
         return SignalReceipt(workflow_id=row.id, run_id=row.run_id, number=found.number, is_duplicate=True)
-
-    def _arrived(self, connection: Connection, row: AnyRow, number: int, *, is_awaited: bool) -> TurnMessage | None:
-        """Count the arrival; wake a parked workflow that waits for it. An open turn's commit sees the count (O9)."""
-        wakes = is_awaited and not row.due and not row.attempt_open
-        sends = wakes and row.engine_id is not None and row.status == WorkflowStatus.RUNNING
-        connection.execute(
-            update(workflows)
-            .where(workflows.c.id == row.id)
-            .values(
-                inbox=number,
-                **({"due": True} if wakes else {}),
-                **({"dispatched_witnessed": self._liveness.witnessed_now()} if sends else {}),
-            )
-        )
-        return wake_message(row) if sends else None
 
     # -- the poll
 
@@ -175,33 +157,9 @@ class Signals:
 
     def wake(self, wait: ReadyWait) -> tuple[Answer, TurnMessage | None]:
         """Make the workflow due, if it is still parked at the same turn; consumes nothing. LOST: it has moved on."""
-        holds = workflows.c.engine_id.is_not(None)
-        with self._database.transaction() as connection:
-            row = connection.execute(
-                update(workflows)
-                .where(
-                    workflows.c.id == wait.workflow_id,
-                    workflows.c.run_id == wait.run_id,
-                    workflows.c.turn == wait.turn,
-                    *IS_PARKED,
-                )
-                .values(
-                    due=True,
-                    inbox=workflows.c.inbox + 1,
-                    dispatched_witnessed=case((holds, self._liveness.witnessed_now()), else_=null()),
-                )
-                .returning(workflows)
-            ).one_or_none()
-        if row is None:
-            return Answer.LOST, None
-        return Answer.WON, wake_message(row) if row.engine_id is not None else None
-
-
-IS_PARKED = (
-    is_running,
-    not_(workflows.c.due),
-    not_(workflows.c.attempt_open),
-)
+        return self._inbox.wake(
+            workflows.c.id == wait.workflow_id, workflows.c.run_id == wait.run_id, workflows.c.turn == wait.turn
+        )
 
 
 def _parked_workflows() -> Any:
@@ -226,7 +184,3 @@ def _first_expired(row: AnyRow) -> str:
 
 def _ready(row: AnyRow, name: str, *, deadline_passed: bool = False) -> ReadyWait:
     return ReadyWait(workflow_id=row.id, run_id=row.run_id, turn=row.turn, name=name, deadline_passed=deadline_passed)
-
-
-def wake_message(row: AnyRow) -> TurnMessage:
-    return TurnMessage(workflow_id=row.id, run_id=row.run_id, engine_id=row.engine_id, epoch=row.epoch, turn=row.turn)

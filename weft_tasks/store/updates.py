@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import Connection, and_, case, insert, null, select, update
+from sqlalchemy import Connection, and_, insert, select
 
-from weft_tasks.errors import UpdateKeyConflict, WorkflowEnded, WorkflowNotFound
-from weft_tasks.model import Json, TurnMessage, UpdateReceipt, WorkflowStatus
+from weft_tasks.errors import UpdateKeyConflict, WorkflowNotFound
+from weft_tasks.model import Json, TurnMessage, UpdateReceipt
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.inbox import IS_PARKED, Inbox
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.payloads import decode, say_the_same
-from weft_tasks.store.signals import IS_PARKED, wake_message
 from weft_tasks.store.tables import is_unanswered, updates, workflows
 
 UPDATES_PER_TURN = 100
@@ -66,7 +66,7 @@ class Updates:
     def __init__(self, database: Database, clock: StoreClock, settings: Settings) -> None:
         self._database = database
         self._clock = clock
-        self._liveness = Liveness(settings, clock)
+        self._inbox = Inbox(database, Liveness(settings, clock))
 
     def send(
         self, workflow_id: str, name: str, payload: str, *, key: str | None, connection: Connection | None = None
@@ -76,19 +76,17 @@ class Updates:
         Raises WorkflowNotFound, WorkflowEnded, or UpdateKeyConflict when the key was used for another request.
         """
         with self._database.transaction(connection) as own:
-            row = own.execute(select(workflows).where(workflows.c.id == workflow_id).with_for_update()).one_or_none()
-            if row is None:
-                raise WorkflowNotFound(workflow_id)
+            row = self._inbox.lock(own, workflow_id)
             earlier = self._earlier(own, row, name, payload, key)
             if earlier is not None:
                 return SentUpdate(receipt=earlier, message=None)
-            if WorkflowStatus(row.status).is_ended:
-                raise WorkflowEnded(workflow_id, row.status)
+            number = self._inbox.next_number(row)
             receipt = UpdateReceipt(
-                workflow_id=workflow_id, run_id=row.run_id, number=row.inbox + 1, key=key or uuid.uuid4().hex
+                workflow_id=workflow_id, run_id=row.run_id, number=number, key=key or uuid.uuid4().hex
             )
             self._insert(own, receipt, name, payload)
-            return SentUpdate(receipt=receipt, message=self._arrived(own, row, receipt.number))
+            # Every update is awaited: somebody waits for its answer.
+            return SentUpdate(receipt=receipt, message=self._inbox.arrived(own, row, number, is_awaited=True))
 
     def _earlier(
         self, connection: Connection, row: AnyRow, name: str, payload: str, key: str | None
@@ -119,21 +117,6 @@ class Updates:
             )
         )
 
-    def _arrived(self, connection: Connection, row: AnyRow, number: int) -> TurnMessage | None:
-        """Every update wakes: somebody waits for the answer. An open turn's commit sees the count (O9)."""
-        wakes = not row.due and not row.attempt_open
-        sends = wakes and row.engine_id is not None and row.status == WorkflowStatus.RUNNING
-        connection.execute(
-            update(workflows)
-            .where(workflows.c.id == row.id)
-            .values(
-                inbox=number,
-                **({"due": True} if wakes else {}),
-                **({"dispatched_witnessed": self._liveness.witnessed_now()} if sends else {}),
-            )
-        )
-        return wake_message(row) if sends else None
-
     def read(self, receipt: UpdateReceipt) -> UpdateState:
         """The state of the update. Raises WorkflowNotFound when its run was purged."""
         with self._database.reading() as connection:
@@ -161,18 +144,4 @@ class Updates:
 
     def wake(self, pending: PendingUpdate) -> tuple[Answer, TurnMessage | None]:
         """Make the workflow due for its updates, if it is still parked. LOST: it has moved on."""
-        holds = workflows.c.engine_id.is_not(None)
-        with self._database.transaction() as connection:
-            row = connection.execute(
-                update(workflows)
-                .where(workflows.c.id == pending.workflow_id, workflows.c.run_id == pending.run_id, *IS_PARKED)
-                .values(
-                    due=True,
-                    inbox=workflows.c.inbox + 1,
-                    dispatched_witnessed=case((holds, self._liveness.witnessed_now()), else_=null()),
-                )
-                .returning(workflows)
-            ).one_or_none()
-        if row is None:
-            return Answer.LOST, None
-        return Answer.WON, wake_message(row) if row.engine_id is not None else None
+        return self._inbox.wake(workflows.c.id == pending.workflow_id, workflows.c.run_id == pending.run_id)
