@@ -109,7 +109,7 @@ def test_a_start_a_signal_and_an_end_take_little_time(workflow_bed: NewBed) -> N
         assert bed.result("c") == ["closed"]
         return time.process_time() - began
 
-    assert min(once() for _ in range(5)) < 0.05
+    assert min(once() for _ in range(5)) < 0.5  # a few ms on a quiet machine; a server or a sleep would show
 
 
 def test_two_beds_of_one_weft_do_not_see_each_other(workflow_bed: NewBed, weft: Weft) -> None:
