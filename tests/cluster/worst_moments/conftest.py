@@ -1,0 +1,163 @@
+"""One cluster for all tests of this folder: two engines that may kill themselves, one for maintenance, and beat.
+
+What died is started again at once, as a supervisor would, while the other engine goes on.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import moments_app
+import pytest
+from deployment import HERE as SUITE
+from deployment import Deployment, show_logs
+
+from weft_tasks.store.database import Database
+from weft_tasks.store.schema import migrate
+from weft_tasks.testing.celery_commands import WorkerProcess, celery_beat, celery_worker
+from weft_tasks.testing.cluster import backend_cluster, broker_cluster, connection_env
+from weft_tasks.testing.local_postgres import LocalPostgres
+from weft_tasks.testing.local_redis import LocalRedis
+from weft_tasks.testing.processes import LocalProcess
+from weft_tasks.testing.waiting import wait_until
+from weft_tasks.weft import Weft
+
+PATHS = (Path(__file__).parent, SUITE)
+LONG = timedelta(seconds=60)
+"""Far longer than a takeover takes, for a busy machine."""
+CANCEL_BOUND = timedelta(seconds=15)
+SETTINGS = {
+    "weft_begun_turn_limit": 3,
+    "weft_cancel_bound": CANCEL_BOUND.total_seconds(),
+    # So that an activity whose worker was killed is redelivered within the test.
+    "broker_transport_options": {
+        "socket_timeout": 10,
+        "socket_connect_timeout": 3,
+        "visibility_timeout": 4,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+    },
+}
+
+
+class WorstDeployment(Deployment):
+    """A deployment of `moments_app`, and its cluster."""
+
+    def __init__(self, *, env: dict[str, str], folder: Path) -> None:
+        super().__init__(env={**env, "WORST_FOLDER": str(folder)}, folder=folder, celery=SETTINGS)
+        self.workers: dict[str, WorkerProcess] = {}
+        self.ends: dict[int, int | None] = {}
+        """By process id, the exit codes of workers that died."""
+
+    def worker(self, node: str, **options: Any) -> WorkerProcess:  # type: ignore[override]
+        return celery_worker(
+            "moments_app",
+            node=f"{node}@local",
+            env=self.env,
+            log_folder=self.folder,
+            import_paths=PATHS,
+            extra=["--without-mingle", "--without-gossip"],
+            **options,
+        )
+
+    def beat(self, name: str = "beat", **options: Any) -> LocalProcess:
+        return celery_beat(
+            "moments_app", name=name, log_folder=self.folder, env=self.env, import_paths=PATHS, extra=[], **options
+        )
+
+    @cached_property
+    def weft(self) -> Weft:
+        weft = moments_app.build(self.env)
+        weft.app.finalize()
+        return weft
+
+    # -- deaths
+
+    def arm(self, moment: str, id: str) -> Path:
+        return moments_app.arm(self.folder, moment, id)
+
+    def wait_for_the_kill(self, fired: Path) -> None:
+        """Wait until a worker killed itself at an armed moment, pool and all; it is started again."""
+        wait_until(fired.exists, what=f"the kill {fired.name}", timeout=LONG)
+        group = int(fired.read_text())
+        wait_until(lambda: self._has_ended(group), what=f"the end of worker {group}")
+        assert self.ends[group] == -signal.SIGKILL
+
+    def _has_ended(self, pid: int) -> bool:
+        self.revive()
+        return pid in self.ends
+
+    def revive(self) -> None:
+        """Start again what has died, and remember how it died."""
+        for worker in self.workers.values():
+            if not worker.is_running:
+                self.ends[worker.pid] = worker.exit_code
+                worker.start()
+
+    def wait_until_well(self) -> None:
+        """Every worker is ready, and its engine is the live one of its node."""
+        self.revive()
+        for worker in self.workers.values():
+            worker.wait_until_ready(LONG)
+        wait_until(lambda: all(self._is_well(node) for node in ("e1", "e2")), what="two live engines", timeout=LONG)
+
+    def _is_well(self, node: str) -> bool:
+        engines = [engine for engine in self.engines(node) if engine.status == "live"]
+        return len(engines) == 1 and engines[0].silence_ms < 1500 and not engines[0].is_deaf
+
+    def node_of(self, id: str) -> str | None:
+        """The node of the engine that holds a workflow."""
+        holder = self.weft.describe(id).engine_id
+        return next((node for node in ("e1", "e2") if self.engine(node).id == holder), None)
+
+    def wait_until_none(self, statement: str, **parameters: Any) -> None:
+        wait_until(lambda: not self.query(statement, **parameters), what=f"nothing left of {statement}", timeout=LONG)
+
+    def effects(self, id: str) -> list[str]:
+        path = self.folder / f"effects-of-{id}"
+        return path.read_text().split() if path.exists() else []
+
+
+@pytest.fixture(scope="session")
+def worst_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorstDeployment]:
+    with ExitStack() as stack:
+        redis = stack.enter_context(LocalRedis())
+        postgres = stack.enter_context(LocalPostgres(durable=False))
+        env = connection_env(broker_cluster(redis), backend_cluster(redis))
+        url = postgres.create_database()
+        database = Database(url)
+        migrate(database)
+        database.dispose()
+        folder = tmp_path_factory.mktemp("worst")
+        deployment = WorstDeployment(env={**env, "DATABASE_URL": url}, folder=folder)
+        deployment.workers.update({node: deployment.worker(node) for node in ("e1", "e2")})
+        deployment.workers["m1"] = deployment.worker("m1", queues=["weft.maintenance", "elsewhere"])
+        beat = deployment.beat()
+        for process in (*deployment.workers.values(), beat):
+            stack.callback(process.kill)
+            process.start()
+        for process in (*deployment.workers.values(), beat):
+            process.wait_until_ready(LONG)
+        yield deployment
+
+
+@pytest.fixture
+def cluster(worst_cluster: WorstDeployment) -> Iterator[WorstDeployment]:
+    """At least one engine is ready; another may be on its way up after the last test's kill."""
+    worst_cluster.revive()
+    yield worst_cluster
+    worst_cluster.open_gates()
+    show_logs(*worst_cluster.workers.values())
+
+
+@pytest.fixture
+def well_cluster(cluster: WorstDeployment) -> WorstDeployment:
+    """Both engines are there."""
+    cluster.wait_until_well()
+    return cluster

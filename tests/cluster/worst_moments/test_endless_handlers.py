@@ -1,0 +1,118 @@
+"""Handlers that never end and handlers that end their process: an external ending reaches the first within two seconds
+on prefork (O7), the second is set aside after the limit (O11), and others are not disturbed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from conftest import LONG, SETTINGS, WorstDeployment
+from deployment import INTERVAL
+
+from weft_tasks.model import WorkflowInfo, WorkflowStatus
+from weft_tasks.testing.waiting import wait_until
+
+LIMIT = timedelta(seconds=2)
+VERBS = ("cancel", "terminate", "suspend")
+STATUS = {
+    "cancel": WorkflowStatus.CANCELLED,
+    "terminate": WorkflowStatus.TERMINATED,
+    "suspend": WorkflowStatus.SUSPENDED,
+}
+OTHERS = 50
+
+
+def has_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_on_prefork_it_takes_effect_and_frees_the_process_within_two_seconds(
+    well_cluster: WorstDeployment, verb: str
+) -> None:
+    """Both processes of the engine are taken, so that a following turn shows that they are free."""
+    well = well_cluster
+    gates = [well.gate(f"endless-{verb}-{n}") for n in range(2)]
+    ids = [gate.path.name for gate in gates]
+    for id, gate in zip(ids, gates, strict=True):
+        well.start_on("e1", "endless", id, str(gate.path))
+    for gate in gates:
+        gate.wait_for(timeout=LONG)
+    for id in ids:
+        getattr(well.weft, verb)(id)
+    asked_at = time.monotonic()
+    for id in ids:
+        well.wait_for(id, STATUS[verb], timeout=LIMIT)
+    pids = [gate.comings[0] for gate in gates]
+    wait_until(lambda: all(map(has_gone, pids)), what="the end of both processes", timeout=LIMIT)
+    assert time.monotonic() - asked_at < LIMIT.total_seconds()
+    well.start_on("e1", "once", f"after-{verb}", "")
+    well.wait_for(f"after-{verb}", timeout=LONG)
+    for id, gate in zip(ids, gates, strict=True):
+        assert len(gate.comings) == 1
+        assert all(turn == 0 for turn, _epoch in well.committed_turns(id))
+        assert well.weft.describe(id).status is STATUS[verb]
+        assert well.weft.describe(id).result is None
+
+
+@pytest.fixture
+def threads(well_cluster: WorstDeployment) -> Iterator[WorstDeployment]:
+    """An engine on threads beside the others."""
+    worker = well_cluster.worker("t1", pool="threads", concurrency=3)
+    worker.start()
+    try:
+        worker.wait_until_ready(LONG)
+        yield well_cluster
+    finally:
+        worker.kill()
+
+
+def test_on_threads_the_status_changes_at_once_and_nothing_commits_afterwards(threads: WorstDeployment) -> None:
+    gates = {verb: threads.gate(f"thread-{verb}") for verb in VERBS}
+    for gate in gates.values():
+        threads.start_on("t1", "endless", gate.path.name, str(gate.path))
+    for gate in gates.values():
+        gate.wait_for(timeout=LONG)
+    at_once: dict[str, Callable[[WorkflowInfo], bool]] = {
+        "cancel": lambda info: info.is_cancelling or info.status is WorkflowStatus.CANCELLED,
+        "terminate": lambda info: info.status is WorkflowStatus.TERMINATED,
+        "suspend": lambda info: info.status is WorkflowStatus.SUSPENDED,
+    }
+    for verb, gate in gates.items():
+        getattr(threads.weft, verb)(gate.path.name)
+        assert at_once[verb](threads.weft.describe(gate.path.name))
+    for gate in gates.values():
+        gate.open()
+    ids = [gate.path.name for gate in gates.values()]
+    wait_until(lambda: len(threads.events("commit-refused", *ids)) == 3, what="three refused commits", timeout=LONG)
+    for verb, gate in gates.items():
+        info = threads.wait_for(gate.path.name, STATUS[verb], timeout=LONG)
+        assert (info.result, len(gate.comings)) == (None, 1)
+
+
+def test_a_handler_that_kills_its_process_is_set_aside_while_fifty_others_finish(well_cluster: WorstDeployment) -> None:
+    well, limit = well_cluster, SETTINGS["weft_begun_turn_limit"]
+    gate = well.gate("poison")
+    well.weft.start("poison", "poison", str(gate.path))
+    gate.wait_for(timeout=LONG)
+    others = [f"beside-poison-{n}" for n in range(OTHERS)]
+    for id in others:
+        well.weft.start("once", id)
+    well.wait_for_all(others, timeout=LONG)
+    assert well.weft.describe("poison").status is WorkflowStatus.RUNNING
+    # Celery notices the death within 5 s, then two heartbeats do not name the turn, then a reclaim pass.
+    aside = well.wait_for("poison", WorkflowStatus.SET_ASIDE, timeout=3 * 9 * INTERVAL + LONG)
+    assert len(gate.comings) == limit
+    assert aside.error is not None
+    assert f"{limit} turns began" in str(aside.error["message"])
+    assert well.events("set-aside", "poison") == [("poison", aside.epoch)]
+    turns = well.query("SELECT count(*) FROM weft_turns WHERE workflow_id LIKE 'beside-poison-%'")
+    assert turns == [(OTHERS,)]
