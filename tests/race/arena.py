@@ -120,6 +120,14 @@ class Arena:
         endings = drawn_schedules(partial(self._race, verbs, before), count=count, seed=seed)
         return self._judge_all(endings, check, serial, in_commit_order=in_commit_order, is_serial=is_serial)
 
+    def one_schedule(self, choose: Choose, **verbs: Verb) -> Ending:
+        """Race them once, with the steps taken as `choose` says; judges nothing."""
+        return self._race(verbs, self.rows(), choose)
+
+    def locked(self, table: str, column: str) -> set[str]:
+        """PostgreSQL: which rows of `weft_<table>` somebody has locked or changed at this moment, by a column."""
+        return self._backstage.locked(f"weft_{table}", column)
+
     def one_after_the_other(self, *verbs: Verb) -> Ending:
         """No race: each verb alone, in this order."""
         before = self.rows()

@@ -41,6 +41,9 @@ class Backstage(Protocol):
     def put_back(self, rows: Rows, tables: Iterable[str] = TABLES) -> None:
         """Make the rows of these tables the ones that `rows` has."""
 
+    def locked(self, table: str, column: str) -> set[str]:
+        """The rows that another transaction has locked or changed, by a column."""
+
     def execute(self, statement: str) -> None: ...
 
     def close(self) -> None: ...
@@ -83,6 +86,11 @@ class PostgresBackstage:
             # Several statements in one string are one transaction.
             self._connection.execute(sql.SQL("; ").join(statements))
 
+    def locked(self, table: str, column: str) -> set[str]:
+        everything = self._connection.execute(f"SELECT {column} FROM {table}").fetchall()
+        free = self._connection.execute(f"SELECT {column} FROM {table} FOR UPDATE SKIP LOCKED").fetchall()
+        return {value for (value,) in everything} - {value for (value,) in free}
+
     def execute(self, statement: str) -> None:
         self._connection.execute(statement)
 
@@ -99,9 +107,11 @@ class SQLiteBackstage:
         self._connection.execute("PRAGMA synchronous = OFF")
 
     def blocked(self, moving: Sequence[Actor], everybody: Sequence[Actor]) -> set[str]:
-        if not any(actor.has_write_lock for actor in everybody):
-            return set()
-        return {actor.name for actor in moving if actor.step == BEGINS_WRITING}
+        return {
+            actor.name
+            for actor in moving
+            if actor.step == BEGINS_WRITING and any(other.has_write_lock for other in everybody if other is not actor)
+        }
 
     def read(self) -> Rows:
         self._connection.execute("BEGIN")
@@ -122,6 +132,9 @@ class SQLiteBackstage:
                 columns, values = ", ".join(row), ", ".join("?" * len(row))
                 self._connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({values})", tuple(row.values()))
         self._connection.execute("COMMIT")
+
+    def locked(self, table: str, column: str) -> set[str]:
+        raise NotImplementedError("SQLite locks no rows")
 
     def execute(self, statement: str) -> None:
         self._connection.execute(statement)

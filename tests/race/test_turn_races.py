@@ -10,7 +10,7 @@ from weft_tasks.model import TurnMessage
 from weft_tasks.results import Answer
 from weft_tasks.store import Store
 from weft_tasks.store.engines import HeartbeatAnswer
-from weft_tasks.store.turns import BegunTurn, CommitAnswer, CommitStatus, Discard
+from weft_tasks.store.turns import BegunTurn, CommitAnswer, CommitStatus, Discard, TurnOutcome
 
 from .actor import Verb
 from .arena import Arena, Ending
@@ -253,20 +253,33 @@ def test_a_commit_on_an_engine_that_drains_leaves_nothing_for_long(arena: Arena,
 
 
 @pytest.mark.parametrize("outcome", [parks("go"), completes()], ids=["parks", "ends"])
-def test_a_commit_and_the_release_of_everything_never_both_count(arena: Arena, world: World, outcome: object) -> None:
-    """The last thing an engine does. A turn that was aborted does not count as begun (O6, O11)."""
+def test_a_commit_and_the_last_release_of_an_engine_leave_it_nothing(
+    arena: Arena, world: World, outcome: TurnOutcome
+) -> None:
+    """The last thing an engine does. A turn that was aborted does not count as begun (O6, O11); one that commits at
+    this moment is left out by the release, and then its workflow is either free or to be had from a stopped engine."""
     begun = world.begun("e1")
+    world.store.engines.drain("e1")
+
+    def release_and_stop(store: Store) -> int:
+        released = store.claims.release_all("e1")
+        store.engines.stop("e1")
+        return released
 
     def check(end: Ending) -> None:
         row = end.after.workflow()
-        assert row.engine_id is None
-        assert (row.turn == 1) is (status_of(end["a"]) is CommitStatus.WON)
+        committed = status_of(end["a"]) is CommitStatus.WON
+        assert (row.turn == 1) is committed
+        assert (end["b"] == 1) is not committed
         assert row.begun == 0
+        assert row.engine_id is None
+        assert end.after.engine("e1").status == "stopped"
 
     arena.every_schedule(
         check,
-        a=lambda store: store.turns.commit(begun, outcome),  # type: ignore[arg-type]
-        b=lambda store: store.claims.release_all("e1"),
+        in_commit_order=False,
+        a=lambda store: store.turns.commit(begun, outcome),
+        b=release_and_stop,
     )
 
 

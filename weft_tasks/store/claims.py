@@ -1,8 +1,9 @@
 """Claims: acquire, renew, release and takeover, each a compare-and-swap on (engine, epoch).
 
 Rules: O3 (expiry follows the holder's heartbeat), O4 (takeover), O5 (acquire never steals), O6 (release keeps the
-epoch). Rows are locked in one order everywhere: the workflow, then engines by their ids, then `weft_claims`. Whoever
-waits for a workflow's row therefore keeps no engine from beating, however long somebody else's transaction takes.
+epoch). Rows are locked in one order everywhere: the workflow, then engines, then `weft_claims`, each by their ids, or
+without waiting. Whoever waits for a workflow's row therefore keeps no engine from beating, however long somebody else's
+transaction takes.
 """
 
 from __future__ import annotations
@@ -216,10 +217,12 @@ class Claims:
 
     def _renew_slice(self, wanted: Sequence[HeldClaim]) -> set[HeldClaim]:
         named = [(claim.workflow_id, claim.engine_id, claim.epoch) for claim in wanted]
+        is_named = tuple_(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch).in_(named)
         with self._database.transaction() as connection:
+            _lock_claims(connection, is_named)
             renewed = connection.execute(
                 update(claims)
-                .where(tuple_(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch).in_(named))
+                .where(is_named)
                 .values(expires_at=func.coalesce(self._expiry(claims.c.engine_id), claims.c.expires_at))
                 .returning(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch)
             )
@@ -243,15 +246,24 @@ class Claims:
         return Answer.WON if released else Answer.LOST
 
     def release_idle(self, engine_id: str) -> int:
-        """Release everything the engine holds but does not run at this moment; returns how many (O6)."""
+        """Release what the engine holds but does not run at this moment; returns how many (O6).
+
+        A workflow that somebody has locked just now is left out, so that no open transaction of a user holds up the
+        others: call it again.
+        """
         with self._database.transaction() as connection:
-            return self._release(connection, workflows.c.engine_id == engine_id, not_(workflows.c.attempt_open))
+            return self._release(
+                connection, _unlocked(workflows.c.engine_id == engine_id, not_(workflows.c.attempt_open))
+            )
 
     def release_all(self, engine_id: str) -> int:
-        """Release everything the engine holds. A turn that is still open was aborted by the stop and does not count
-        towards the limit of begun turns (O6, O11)."""
+        """Release what the engine holds. A turn that is still open was aborted by the stop and does not count towards
+        the limit of begun turns (O6, O11).
+
+        A workflow that somebody has locked just now is left to the takeover from the engine, which stops next.
+        """
         with self._database.transaction() as connection:
-            return self._release(connection, workflows.c.engine_id == engine_id)
+            return self._release(connection, _unlocked(workflows.c.engine_id == engine_id))
 
     def _release(self, connection: Connection, *which: ColumnElement[bool]) -> int:
         released = connection.execute(
@@ -273,14 +285,34 @@ class Claims:
 
     def drop(self, connection: Connection, workflow_ids: Iterable[str]) -> None:
         """Delete the claim rows of workflows whose holder was deleted earlier in the same transaction."""
-        ids = sorted(workflow_ids)
-        for start in range(0, len(ids), SLICE):
-            connection.execute(
-                delete(claims).where(
-                    claims.c.workflow_id.in_(ids[start : start + SLICE]),
-                    not_(exists().where(workflows.c.id == claims.c.workflow_id, workflows.c.engine_id.is_not(None))),
-                )
+        drop_claims(connection, workflow_ids)
+
+
+def drop_claims(connection: Connection, workflow_ids: Iterable[str]) -> None:
+    """Delete the claim rows of workflows whose holder was deleted earlier in the same transaction."""
+    ids = sorted(workflow_ids)
+    for start in range(0, len(ids), SLICE):
+        is_named = claims.c.workflow_id.in_(ids[start : start + SLICE])
+        _lock_claims(connection, is_named)
+        connection.execute(
+            delete(claims).where(
+                is_named,
+                not_(exists().where(workflows.c.id == claims.c.workflow_id, workflows.c.engine_id.is_not(None))),
             )
+        )
+
+
+def _lock_claims(connection: Connection, which: ColumnElement[bool]) -> None:
+    """Lock claims by their ids before many are changed at once. The statement that changes them goes by its plan, and a
+    renewal and a release that meet could each wait for what the other one has."""
+    if connection.dialect.name != "sqlite":
+        connection.execute(select(claims.c.workflow_id).where(which).order_by(claims.c.workflow_id).with_for_update())
+
+
+def _unlocked(*which: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Those of the workflows that nobody has locked; they are locked with this."""
+    free = select(workflows.c.id).where(*which).order_by(workflows.c.id).with_for_update(skip_locked=True)
+    return workflows.c.id.in_(free.correlate(None))
 
 
 def _lock_workflow(connection: Connection, is_named: Sequence[ColumnElement[bool]]) -> bool:

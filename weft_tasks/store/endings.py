@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, not_, select, update
+from sqlalchemy import Connection, and_, not_, select, update
 
 from weft_tasks.model import WorkflowStatus
 from weft_tasks.store.aborts import order_aborts
+from weft_tasks.store.claims import drop_claims
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow
 from weft_tasks.store.outbox import Debt, DebtKind, Outbox
-from weft_tasks.store.tables import claims, is_unanswered, signals, updates, workflows
+from weft_tasks.store.tables import is_unanswered, signals, updates, workflows
 
 UNDELIVERABLE = -1
 """`consumed_turn` of a signal whose workflow ended before any turn took it."""
@@ -75,22 +76,23 @@ class Endings:
         }
 
     def _cancel_children(self, connection: Connection, parent_run_id: str) -> None:
-        """Rows are locked parent first, then children; a child that ends never locks its parent (its reply is owed)."""
+        """Rows are locked parent first, then children by their ids. A child that ends locks no parent: it is owed a
+        reply."""
         which = (
             workflows.c.parent_run_id == parent_run_id,
             workflows.c.close_policy == CANCEL,
             workflows.c.status.in_([WorkflowStatus.RUNNING, WorkflowStatus.SUSPENDED]),
             not_(workflows.c.cancelling),
         )
-        if not connection.execute(select(workflows.c.id).where(*which).with_for_update()).all():
+        if not connection.execute(
+            select(workflows.c.id).where(*which).order_by(workflows.c.id).with_for_update()
+        ).all():
             return
         order_aborts(connection, *which)
         cancelled = connection.execute(
             update(workflows).where(*which).values(self.cancelling()).returning(workflows.c.id)
         )
-        ids = list(cancelled.scalars())
-        if ids:
-            connection.execute(delete(claims).where(claims.c.workflow_id.in_(ids)))
+        drop_claims(connection, cancelled.scalars())
 
 
 def _owed_to_parent(row: AnyRow, status: WorkflowStatus, result: str | None, error: str | None) -> tuple[Debt, ...]:

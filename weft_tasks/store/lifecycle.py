@@ -177,7 +177,8 @@ class Lifecycle:
                 )
                 .order_by(workflows.c.id)
                 .limit(limit)
-                .with_for_update()
+                # Who restarts a workflow may hold it and wait for the floor: what is locked is left to the next purge.
+                .with_for_update(skip_locked=True)
             ).all()
             if rows:
                 lifted = max(floor, *(row.epoch for row in rows))
