@@ -45,7 +45,8 @@ class PassMarks:
 
         A mark from the future counts as old: the database's clock was set back.
         """
-        now = self._clock.now()
+        # Not the time at which the statement began: a tick that was faster meanwhile is not one from the future.
+        now = self._clock.now_after_locks()
         is_stale = or_(passes.c.began_at.is_(None), passes.c.began_at <= now - self._fresh_ms, passes.c.began_at > now)
         values = {"began_at": now, "token": token, "finished_at": None, "result": None}
         begins = update(passes).where(passes.c.kind == kind).values(values)
