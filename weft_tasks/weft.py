@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from celery import Celery
 from celery.signals import beat_init
@@ -54,6 +54,7 @@ from weft_tasks.workflows.runner import TurnReport, TurnRunner, TurnStatus
 logger = logging.getLogger("weft_tasks")
 
 FIRST_YEAR_TOO_LATE = 3000
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class OnConflict(StrEnum):
@@ -149,7 +150,7 @@ class Weft:
         Raises UnknownWorkflowType, InvalidInput, WorkflowAlreadyExists, or StoreUnavailable: then it is not known
         whether it started, and starting again under the same id tells.
         """
-        policy = OnConflict(on_conflict)
+        policy = _one_of("on_conflict", OnConflict, on_conflict)
         new = self._new_workflow(type_name, id, input, delay=delay, at=at, timeout=timeout)
         connection = connection_of(session)
         restarts = policy is OnConflict.RESTART_IF_ENDED
@@ -273,9 +274,10 @@ class Weft:
         """
         if not 1 <= limit <= 10_000:
             raise InvalidInput("limit", f"must be from 1 to 10000, not {limit}")
-        wanted = None if status is None else WorkflowStatus(status)
+        wanted = None if status is None else _one_of("status", WorkflowStatus, status)
+        age = None if older_than is None else checked_duration("older_than", older_than)
         return self.store.workflows.list(
-            type_name=type, status=wanted, engine_id=engine_id, older_than=older_than, after=after, limit=limit
+            type_name=type, status=wanted, engine_id=engine_id, older_than=age, after=after, limit=limit
         )
 
     # -- changing a workflow's course
@@ -291,6 +293,9 @@ class Weft:
 
     def terminate(self, id: str, reason: str = "terminated") -> None:
         """End the workflow at once, without another turn. Raises WorkflowNotFound or WorkflowEnded."""
+        if not isinstance(reason, str):
+            raise InvalidInput("reason", f"must be a string, not {type(reason).__name__}")
+        encode("reason", reason, self.settings.payload_limit)
         self._follow_up(self.store.lifecycle.terminate(checked_name("workflow id", id), reason))
 
     def suspend(self, id: str) -> None:
@@ -314,11 +319,14 @@ class Weft:
 
         Returns how many; call it again while that is `limit`. Their ids may be used again, under higher epochs.
         """
-        statuses = [WorkflowStatus(wanted) for wanted in status]
+        if limit < 1:
+            raise InvalidInput("limit", f"must be at least 1, not {limit}")
+        age = checked_duration("older_than", older_than)
+        statuses = [_one_of("status", WorkflowStatus, wanted) for wanted in status]
         alive = [wanted.value for wanted in statuses if not wanted.is_ended]
         if alive:
             raise InvalidInput("status", f"of a workflow to purge must be an ending, not {', '.join(alive)}")
-        return self.store.lifecycle.purge(older_than=older_than, statuses=statuses, limit=limit)
+        return self.store.lifecycle.purge(older_than=age, statuses=statuses, limit=limit)
 
     def deliver_reply(
         self, id: str, run_id: str, call_id: str, name: str, payload: Json, *, is_failure: bool = False
@@ -499,6 +507,14 @@ class Weft:
             self.dispatcher.send_turn(TurnMessage.question(engine_id))
         for engine_id in self.store.engines.clean_up():
             delete_engine_queue(self.app, engine_id, self.settings)
+
+
+def _one_of(what: str, choices: type[Choice], value: str) -> Choice:
+    try:
+        return choices(value)
+    except ValueError:
+        names = ", ".join(choice.value for choice in choices)
+        raise InvalidInput(what, f"{value!r} is none of {names}") from None
 
 
 def _checked_time(at: object, delay: object) -> datetime:

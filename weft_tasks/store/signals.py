@@ -12,11 +12,12 @@ from typing import Any
 from sqlalchemy import Connection, and_, insert, select
 
 from weft_tasks.errors import SignalKeyConflict
-from weft_tasks.model import SignalReceipt, TurnMessage
+from weft_tasks.model import SignalReceipt, TurnMessage, WorkflowStatus
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.endings import UNDELIVERABLE
 from weft_tasks.store.inbox import IS_PARKED, Inbox
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.payloads import say_the_same
@@ -66,14 +67,16 @@ class Signals:
 
         One transaction, or the caller's. Raises WorkflowNotFound, WorkflowEnded, or SignalKeyConflict when the key was
         used for another name or payload; the same signal sent again gets the first receipt. `run_id` is for replies,
-        which belong to one run and no other.
+        which belong to one run and no other: to one that has failed they come nevertheless, for a retry of it, because
+        nobody sends them again.
         """
         with self._database.transaction(connection) as own:
             row = self._inbox.lock(own, workflow_id, run_id=run_id)
             earlier = self._earlier(own, row, name, payload, key)
             if earlier is not None:
                 return SentSignal(receipt=earlier, message=None)
-            number = self._inbox.next_number(row)
+            waits_for_retry = run_id is not None and row.status == WorkflowStatus.FAILED
+            number = row.inbox + 1 if waits_for_retry else self._inbox.next_number(row)
             own.execute(
                 insert(signals).values(
                     run_id=row.run_id,
@@ -84,9 +87,11 @@ class Signals:
                     is_failure=is_failure,
                     key=key,
                     sent_at=self._clock.now(),
+                    consumed_turn=UNDELIVERABLE if waits_for_retry else None,
                 )
             )
-            message = self._inbox.arrived(own, row, number, is_awaited=_awaits(row, name))
+            is_awaited = not waits_for_retry and _awaits(row, name)
+            message = self._inbox.arrived(own, row, number, is_awaited=is_awaited)
         return SentSignal(
             receipt=SignalReceipt(workflow_id=workflow_id, run_id=row.run_id, number=number), message=message
         )

@@ -426,8 +426,32 @@ class Turns:
             answer, _row = self._close(connection, begun, true(), values)
         return replace(answer, next_message=None)
 
+    def give_up(self, begun: BegunTurn, error: str) -> CommitAnswer:
+        """Close an attempt whose handler raised for the last time: nothing it did commits, and the workflow has failed.
+
+        The turn stays what it is, with what it was given, so that a retry of the workflow is another try at it.
+        """
+        values = {
+            "status": WorkflowStatus.FAILED,
+            "engine_id": None,
+            "begun": 0,
+            "tries": workflows.c.tries + 1,
+            "error": error,
+            "not_before_at": None,
+            "next_deadline_at": None,
+            "end_by_at": None,
+            "ended_at": self._clock.now(),
+        }
+        with self._database.transaction() as connection:
+            answer, row = self._close(connection, begun, false(), values)
+            if row is None:
+                return answer
+            debts = self._endings.follow(connection, row, WorkflowStatus.FAILED, result=None, error=error)
+            return replace(answer, debts=debts)
+
     def was_closed_by(self, begun: BegunTurn) -> bool:
-        """Whether this attempt committed its turn, or settled or put it off: resolves an unknown ending (O8).
+        """Whether this attempt committed its turn, or settled it, put it off or gave it up: resolves an unknown ending
+        (O8).
 
         A stop or a takeover closes an attempt too, but leaves the turn and its count of tries as they were.
         """

@@ -83,6 +83,9 @@ class CrashingTurns:
     def retry_later(self, begun: BegunTurn, error: str, delay: timedelta) -> CommitAnswer:
         return self._ending(begun, lambda: self._turns.retry_later(begun, error, delay))
 
+    def give_up(self, begun: BegunTurn, error: str) -> CommitAnswer:
+        return self._ending(begun, lambda: self._turns.give_up(begun, error))
+
     def _ending(self, begun: BegunTurn, write: Callable[[], T]) -> T:
         self._plan.reach(CrashPoint.BEFORE_COMMIT, begun.workflow_id)
         answer = write()

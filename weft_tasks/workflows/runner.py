@@ -175,10 +175,11 @@ class TurnRunner:
                 retry_in=None if is_last else delay.total_seconds(),
             )
         )
-        if is_last:
-            status = WorkflowStatus.CANCELLED if begun.is_cancelling else WorkflowStatus.FAILED
-            outcome = TurnOutcome(status=status, state_json=begun.state_json, error=described)
+        if begun.is_cancelling:
+            outcome = TurnOutcome(status=WorkflowStatus.CANCELLED, state_json=begun.state_json, error=described)
             return self._close(begun, TurnStatus.FAILED, lambda: self._turns.commit(begun, outcome))
+        if is_last:
+            return self._close(begun, TurnStatus.FAILED, lambda: self._turns.give_up(begun, described))
         return self._close(begun, TurnStatus.RETRYING, lambda: self._turns.retry_later(begun, described, delay))
 
     def _next_try(self, begun: BegunTurn) -> tuple[bool, timedelta]:
