@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import Connection, and_, not_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, not_, select, update
 
 from weft_tasks.model import WorkflowStatus
 from weft_tasks.store.aborts import order_aborts
 from weft_tasks.store.claims import drop_claims
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow
+from weft_tasks.store.history import record
 from weft_tasks.store.outbox import Debt, DebtKind, Outbox
 from weft_tasks.store.tables import is_unanswered, signals, updates, workflows
 
@@ -24,6 +25,8 @@ UNDELIVERABLE = -1
 
 CANCEL = "cancel"
 """The close policy of a child that is cancelled when its parent ends; any other leaves it alone."""
+
+_CAN_RUN = (WorkflowStatus.RUNNING, WorkflowStatus.SUSPENDED)
 
 
 class Endings:
@@ -38,14 +41,7 @@ class Endings:
         self, connection: Connection, row: AnyRow, status: WorkflowStatus, *, result: str | None, error: str | None
     ) -> tuple[Debt, ...]:
         """Write what follows from the end of the run in `row`; returns the debts, to be paid after the commit."""
-        pending = and_(signals.c.run_id == row.run_id, signals.c.consumed_turn.is_(None))
-        connection.execute(update(signals).where(pending).values(consumed_turn=UNDELIVERABLE))
-        connection.execute(
-            update(updates)
-            .where(updates.c.run_id == row.run_id, is_unanswered)
-            .values(status="abandoned", answer=json.dumps(status.value), answered_at=self._clock.now())
-        )
-        self._cancel_children(connection, row.run_id)
+        self._leave_behind(connection, row.run_id, status)
         debts = _owed_to_parent(row, status, result, error)
         self._outbox.owe(connection, debts)
         return debts
@@ -62,6 +58,18 @@ class Endings:
             "updated_at": self._clock.now(),
         }
 
+    def ended(self, status: WorkflowStatus, error: str | None) -> dict[str, Any]:
+        """The values of a workflow that ends from outside, at once."""
+        return {
+            **self.fenced_off(),
+            "status": status,
+            "due": False,
+            "next_deadline_at": None,
+            "end_by_at": None,
+            "error": error,
+            "ended_at": self._clock.now(),
+        }
+
     def cancelling(self) -> dict[str, Any]:
         """The values of a workflow that gets its last turn: due at once, and over by itself after a bound."""
         return {
@@ -75,19 +83,41 @@ class Endings:
             "end_by_at": self._clock.now() + self._cancel_bound_ms,
         }
 
+    def _leave_behind(self, connection: Connection, run_id: str, status: WorkflowStatus) -> None:
+        pending = and_(signals.c.run_id == run_id, signals.c.consumed_turn.is_(None))
+        connection.execute(update(signals).where(pending).values(consumed_turn=UNDELIVERABLE))
+        connection.execute(
+            update(updates)
+            .where(updates.c.run_id == run_id, is_unanswered)
+            .values(status="abandoned", answer=json.dumps(status.value), answered_at=self._clock.now())
+        )
+        self._cancel_children(connection, run_id)
+
     def _cancel_children(self, connection: Connection, parent_run_id: str) -> None:
         """Rows are locked parent first, then children by their ids. A child that ends locks no parent: it is owed a
         reply."""
-        which = (
-            workflows.c.parent_run_id == parent_run_id,
-            workflows.c.close_policy == CANCEL,
-            workflows.c.status.in_([WorkflowStatus.RUNNING, WorkflowStatus.SUSPENDED]),
-            not_(workflows.c.cancelling),
-        )
-        if not connection.execute(
-            select(workflows.c.id).where(*which).order_by(workflows.c.id).with_for_update()
-        ).all():
-            return
+        belongs = (workflows.c.parent_run_id == parent_run_id, workflows.c.close_policy == CANCEL)
+        children = connection.execute(
+            select(workflows)
+            .where(*belongs, workflows.c.status.in_([*_CAN_RUN, WorkflowStatus.SET_ASIDE]))
+            .order_by(workflows.c.id)
+            .with_for_update()
+        ).all()
+        for child in children:
+            if child.status == WorkflowStatus.SET_ASIDE:
+                self._end_set_aside(connection, child)
+        if any(child.status in _CAN_RUN for child in children):
+            self._cancel_running(connection, *belongs, workflows.c.status.in_(_CAN_RUN), not_(workflows.c.cancelling))
+
+    def _end_set_aside(self, connection: Connection, row: AnyRow) -> None:
+        """A workflow that was set aside gets no last turn: its turns are what it was set aside for. Its parent is over,
+        and needs no reply."""
+        cancelled = WorkflowStatus.CANCELLED
+        connection.execute(update(workflows).where(workflows.c.id == row.id).values(self.ended(cancelled, None)))
+        record(connection, self._clock, row.id, row.run_id, cancelled.value, None, row.epoch + 1, {})
+        self._leave_behind(connection, row.run_id, cancelled)
+
+    def _cancel_running(self, connection: Connection, *which: ColumnElement[bool]) -> None:
         order_aborts(connection, *which)
         cancelled = connection.execute(
             update(workflows).where(*which).values(self.cancelling()).returning(workflows.c.id)
@@ -108,7 +138,8 @@ def _owed_to_parent(row: AnyRow, status: WorkflowStatus, result: str | None, err
     payload = failure if is_failure else (None if result is None else json.loads(result))
     return (
         Debt(
-            id=f"reply:{row.run_id}",
+            # A run that failed and is retried ends again, under a higher epoch, and its parent hears of that as well.
+            id=f"reply:{row.run_id}:{row.epoch}",
             kind=DebtKind.REPLY,
             workflow_id=row.parent_id,
             run_id=row.parent_run_id,

@@ -197,16 +197,7 @@ class Lifecycle:
         return row
 
     def _end(self, connection: Connection, row: AnyRow, status: WorkflowStatus, error: str | None) -> Changed:
-        values = {
-            **self._endings.fenced_off(),
-            "status": status,
-            "due": False,
-            "next_deadline_at": None,
-            "end_by_at": None,
-            "error": error,
-            "ended_at": self._clock.now(),
-        }
-        changed = self._change(connection, row, status.value, values)
+        changed = self._change(connection, row, status.value, self._endings.ended(status, error))
         debts = self._endings.follow(connection, row, status, result=None, error=error)
         return Changed(status=status, in_flight=changed.in_flight, debts=debts)
 
