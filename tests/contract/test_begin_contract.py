@@ -417,6 +417,24 @@ def test_turns_that_a_clean_stop_aborted_do_not_count(bed: StoreBed) -> None:
     assert bed.row().begun == 0
 
 
+def test_turns_that_somebody_suspended_do_not_count(bed: StoreBed) -> None:
+    for _ in range(3 * LIMIT):
+        begun(bed)
+        bed.store.lifecycle.suspend("w")
+        bed.store.lifecycle.resume("w")
+        bed.acquired(bed.message(), "a")
+    assert bed.row().begun == 0
+
+
+def test_a_suspend_takes_nothing_off_the_count_of_a_turn_that_is_not_open(bed: StoreBed) -> None:
+    begin_and_crash(bed, 2)
+    bed.store.lifecycle.suspend("w")
+    assert bed.row().begun == 1, "the last attempt was open, and what had become of it nobody knew"
+    bed.store.lifecycle.resume("w")
+    bed.store.lifecycle.suspend("w")
+    assert bed.row().begun == 1
+
+
 def test_a_signal_for_a_workflow_that_is_set_aside_is_kept(bed: StoreBed) -> None:
     begin_and_crash(bed, LIMIT)
     begin(bed)

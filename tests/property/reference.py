@@ -198,5 +198,6 @@ class Reference(FakeClaims):
 
     def _fence_off(self, row: Row, status: WorkflowStatus) -> None:
         row.status, row.epoch = status, row.epoch + 1
+        row.begun -= row.attempt_open and status is not WorkflowStatus.SET_ASIDE
         row.attempt_open = False
         self._let_go(row)

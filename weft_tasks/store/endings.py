@@ -47,11 +47,13 @@ class Endings:
         return debts
 
     def fenced_off(self) -> dict[str, Any]:
-        """O7: the values with which an ending from outside fences: a higher epoch, no holder, no open attempt."""
+        """O7: the values with which an ending from outside fences: a higher epoch, no holder, no open attempt. A turn
+        that it aborts does not count towards the limit of begun turns (O11): that was not the turn's doing."""
         return {
             "epoch": workflows.c.epoch + 1,
             "engine_id": None,
             "attempt_open": False,
+            "begun": case((workflows.c.attempt_open, workflows.c.begun - 1), else_=workflows.c.begun),
             "dispatched_witnessed": None,
             "dispatches": 0,
             "unanswered": 0,
