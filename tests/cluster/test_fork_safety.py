@@ -16,7 +16,7 @@ from weft_tasks.testing.local_redis import LocalRedis
 from weft_tasks.testing.waiting import wait_until
 
 TASKS = 200
-LONGEST = timedelta(minutes=2)
+LONGEST = timedelta(minutes=5)
 
 
 @pytest.fixture

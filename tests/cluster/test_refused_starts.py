@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from weft_tasks.testing.processes import LocalProcess
 IMPOSSIBLE = {"weft_renew_interval": 5, "weft_claim_ttl": 6}
 NAMES_BOTH = "weft_claim_ttl (6 s) must be at least 3 x weft_renew_interval (5 s)"
 UNKNOWN_KEY = {"weft_claim_tll": 30}
+LONGEST_START = timedelta(minutes=1)
+"""All of them start at once, on two cores."""
 WITHOUT_SCRIPTS = ("on", ">secret", "~*", "&*", "+@all", "-@scripting")
 
 
@@ -46,7 +49,9 @@ def ended(new_database: Callable[[str], str], tmp_path_factory: pytest.TempPathF
         for case, process in _processes(good, redis, folder):
             stack.callback(process.kill)
             started[case] = process.start()
-        yield {case: Ended(status=process.wait(), log=process.log_text()) for case, process in started.items()}
+        yield {
+            case: Ended(status=process.wait(LONGEST_START), log=process.log_text()) for case, process in started.items()
+        }
 
 
 def _processes(good: dict[str, str], redis: LocalRedis, folder: Path) -> Iterator[tuple[str, LocalProcess]]:

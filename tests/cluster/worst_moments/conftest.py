@@ -39,7 +39,7 @@ SETTINGS = {
     "broker_transport_options": {
         "socket_timeout": 10,
         "socket_connect_timeout": 3,
-        "visibility_timeout": 4,
+        "visibility_timeout": 8,
         "unacked_restore_interval": 1,
         "unacked_restore_throttle": 1,
     },

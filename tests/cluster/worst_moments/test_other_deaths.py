@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from datetime import timedelta
@@ -76,7 +77,7 @@ def test_what_a_client_sent_in_its_own_transaction_arrives_though_it_is_killed_a
         [sys.executable, str(Path(__file__).parent / "transactional_client.py"), ending, started, known],
         name="client",
         log_path=tmp_path / "client.log",
-        env={**cluster.env, "PYTHONPATH": ":".join(map(str, PATHS))},
+        env={**cluster.env, "PYTHONPATH": os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")])},
     )
     client.start()
     assert client.wait(LONG) == -signal.SIGKILL, client.log_text()
