@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, not_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, not_, select, update
 
 from weft_tasks.model import WorkflowStatus
 from weft_tasks.store.aborts import order_aborts
