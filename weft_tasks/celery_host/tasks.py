@@ -11,6 +11,7 @@ from celery import Celery, Task
 
 from weft_tasks.celery_host.names import RUN_ONCE, RUN_TURN, TASK_OF_PASS
 from weft_tasks.celery_host.replies import register_reply_tasks
+from weft_tasks.errors import StoreUnavailable
 from weft_tasks.model import TurnMessage
 from weft_tasks.results import PassKind
 
@@ -25,6 +26,8 @@ class PassTask(Task):
     ignore_result = True
     acks_late = False
     max_retries = 0
+    throws = (StoreUnavailable,)
+    """An outage of the store is a line in the log for each tick, and no traceback."""
 
     def __init__(self, weft: Weft, kind: PassKind) -> None:
         self.name = TASK_OF_PASS[kind]
@@ -44,6 +47,7 @@ class RunOnceTask(Task):
     ignore_result = False
     acks_late = False
     max_retries = 0
+    throws = (StoreUnavailable,)
 
     def __init__(self, weft: Weft) -> None:
         self._weft = weft
