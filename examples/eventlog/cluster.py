@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +20,7 @@ from weft_tasks.testing.local_redis import LocalRedis
 from weft_tasks.testing.processes import LocalProcess
 
 APP = "examples.eventlog.app"
+STOP_PATIENCE = timedelta(seconds=5)
 ENGINES = ("engine-1", "engine-2", "engine-3")
 QUIET = ("--without-gossip", "--without-mingle")
 """Workers need not know each other; each would spend a second of its start on that."""
@@ -98,7 +100,7 @@ class Cluster:
     def _stop(self) -> None:
         """Side by side: a worker takes seconds to stop."""
         with ThreadPoolExecutor() as pool:
-            list(pool.map(LocalProcess.stop, self.processes))
+            list(pool.map(lambda process: process.stop(STOP_PATIENCE), self.processes))
 
     def _worker(self, name: str, queue: str) -> WorkerProcess:
         return celery_worker(

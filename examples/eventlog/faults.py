@@ -19,6 +19,7 @@ from weft_tasks.testing.waiting import wait_until
 
 PATIENCE = timedelta(seconds=60)
 """For what takes seconds, on a machine that may be busy with other things."""
+EXIT_PATIENCE = timedelta(seconds=5)
 FREEZE_TRIES = 50
 BEAT_PATIENCE = timedelta(seconds=2)
 """Four heartbeats: if none is written for so long, all engines wait for a lock that a frozen process holds."""
@@ -80,7 +81,7 @@ def drain(engine: WorkerProcess, ledger: Ledger, say: Say) -> Outcome:
     wait_until(lambda: not held & ledger.unowned(), what=f"new owners for what {engine.node} held", timeout=PATIENCE)
     outcome = _outcome(engine_id, held, ledger.moves(MoveKind.PLACED, since_ms=since), since, ledger)
     say(f"{engine.node}: {outcome}")
-    engine.wait(PATIENCE)
+    _wait_for_its_end(engine, say)
     return outcome
 
 
@@ -113,6 +114,15 @@ def wait_until_back(engine: WorkerProcess, outcome: Outcome, ledger: Ledger, say
 
 
 # -- private
+
+
+def _wait_for_its_end(engine: WorkerProcess, say: Say) -> None:
+    """Celery waits up to 30 s for a pool process to which it had just given a task; a supervisor is less patient."""
+    try:
+        engine.wait(EXIT_PATIENCE)
+    except WaitTimedOut:
+        say(f"{engine.node}: holds nothing, and has not ended after {EXIT_PATIENCE.total_seconds():g} s: SIGKILL")
+        engine.kill()
 
 
 def _engine_with_claims(engine: WorkerProcess, ledger: Ledger) -> str:
