@@ -392,7 +392,9 @@ class Turns:
     def _spread(self, connection: Connection, row: AnyRow, outcome: TurnOutcome) -> dict[str, Any]:
         """What the commit means to others: calls, children, and what follows from an end."""
         self._outbox.owe(connection, outcome.calls)
-        started = tuple(self._start_child(connection, child) for child in outcome.children)
+        # By their ids: two commits with the same children in another order would wait for each other.
+        in_order = sorted(outcome.children, key=lambda child: child.id)
+        started = tuple(self._start_child(connection, child) for child in in_order)
         debts = outcome.calls
         if outcome.status.is_ended:
             debts += self._endings.follow(connection, row, outcome.status, result=outcome.result, error=outcome.error)
