@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, not_, null, select, update
+from sqlalchemy import ColumnElement, Connection, case, not_, null, update
 
 from weft_tasks.errors import WorkflowEnded, WorkflowNotFound
 from weft_tasks.model import TurnMessage, WorkflowStatus
@@ -16,6 +16,7 @@ from weft_tasks.results import Answer
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.tables import is_running, workflows
+from weft_tasks.store.workflows import locked_row
 
 IS_PARKED = (is_running, not_(workflows.c.due), not_(workflows.c.attempt_open))
 
@@ -32,7 +33,7 @@ class Inbox:
 
         Raises WorkflowNotFound, also when its run is not the one that `run_id` names.
         """
-        row = connection.execute(select(workflows).where(workflows.c.id == workflow_id).with_for_update()).one_or_none()
+        row = locked_row(connection, workflow_id)
         if row is None or run_id not in (None, row.run_id):
             raise WorkflowNotFound(workflow_id)
         return row

@@ -26,7 +26,7 @@ from weft_tasks.store.endings import UNDELIVERABLE, Endings
 from weft_tasks.store.history import record
 from weft_tasks.store.outbox import Debt
 from weft_tasks.store.tables import engines, is_not_running, signals, store, workflows
-from weft_tasks.store.workflows import delete_runs
+from weft_tasks.store.workflows import delete_runs, locked_row
 
 PURGEABLE = tuple(status for status in WorkflowStatus if status.is_ended)
 
@@ -189,7 +189,7 @@ class Lifecycle:
     # -- common to all
 
     def _locked(self, connection: Connection, workflow_id: str, *, may_be_ended: bool = False) -> AnyRow:
-        row = connection.execute(select(workflows).where(workflows.c.id == workflow_id).with_for_update()).one_or_none()
+        row = locked_row(connection, workflow_id)
         if row is None:
             raise WorkflowNotFound(workflow_id)
         if WorkflowStatus(row.status).is_ended and not may_be_ended:

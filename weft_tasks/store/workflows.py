@@ -176,11 +176,7 @@ class Workflows:
 
     def _make_room(self, connection: Connection, workflow_id: str) -> int:
         """Delete an ended run of the id, and return the epoch that its successor must not go below."""
-        row = connection.execute(
-            select(workflows.c.run_id, workflows.c.status, workflows.c.epoch)
-            .where(workflows.c.id == workflow_id)
-            .with_for_update()
-        ).one_or_none()
+        row = locked_row(connection, workflow_id)
         if row is None:
             return 0
         if not WorkflowStatus(row.status).is_ended:
@@ -346,6 +342,17 @@ def _first_turn_at(new: NewWorkflow, now: ColumnElement[int]) -> ColumnElement[i
     if new.at is not None:
         return milliseconds_of(new.at)
     return None if new.delay is None else now + milliseconds(new.delay)
+
+
+def locked_row(connection: Connection, workflow_id: str) -> AnyRow | None:
+    """The workflow's row, locked until the caller's transaction ends; None if no workflow has the id.
+
+    A run that is replaced while we wait for its lock is gone when we get it, and its successor is younger than our
+    statement: only a second look finds it.
+    """
+    look = select(workflows).where(workflows.c.id == workflow_id).with_for_update()
+    row = connection.execute(look).one_or_none()
+    return connection.execute(look).one_or_none() if row is None else row
 
 
 def delete_runs(connection: Connection, run_ids: Sequence[str]) -> None:
