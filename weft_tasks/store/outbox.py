@@ -63,7 +63,12 @@ class Outbox:
         is_overdue = outbox.c.dispatched_witnessed + self._interval < self._liveness.witnessed_now()
         with self._database.transaction() as connection:
             rows = connection.execute(
-                select(outbox).where(is_overdue).order_by(outbox.c.dispatched_witnessed, outbox.c.id).limit(BATCH)
+                select(outbox)
+                .where(is_overdue)
+                .order_by(outbox.c.dispatched_witnessed, outbox.c.id)
+                .limit(BATCH)
+                # What another pass has just taken is left to it.
+                .with_for_update(skip_locked=True)
             ).all()
             if rows:
                 taken = outbox.c.id.in_([row.id for row in rows])
