@@ -20,8 +20,10 @@ def _ownership(rows: Rows) -> Iterator[str]:
     if held != claimed:
         yield f"weft_workflows says {sorted(held - claimed)}, weft_claims says {sorted(claimed - held)}"
     for w in rows.all("workflows"):
-        if w.status != "running" and (w.engine_id is not None or w.attempt_open or w.due):
-            yield f"{w.id} is {w.status}, but has engine {w.engine_id}, attempt_open {w.attempt_open}, due {w.due}"
+        if w.status != "running" and (w.engine_id is not None or w.attempt_open):
+            yield f"{w.id} is {w.status}, but has engine {w.engine_id}, attempt_open {w.attempt_open}"
+        if w.status not in ("running", "suspended") and w.due:
+            yield f"{w.id} is {w.status}, but due"
         if w.attempt_open and w.engine_id is None:
             yield f"{w.id} has an open attempt and no engine"
         if w.attempt_open and not w.due:
