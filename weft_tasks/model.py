@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import Any, Self, TypeAlias
 
 Json: TypeAlias = Any
-"""What `json.dumps` takes and `json.loads` gives. A recursive type would refuse a list[str], because lists are invariant,
-and would have a handler prove what a payload is before it can read it. What is no JSON is InvalidInput, at the call."""
+"""What `json.dumps` takes and `json.loads` gives. A recursive type would refuse a list[str], because lists are
+invariant, and would have a handler prove what a payload is before it can read it. What is no JSON is InvalidInput, at
+the call."""
 
 
 class WorkflowStatus(StrEnum):

@@ -391,9 +391,11 @@ class Weft:
         locks = self._build_locks(self.heart_store, longest=self.settings.pass_deadline)
         if isinstance(locks, RedisSingleFlight):
             try:
-                locks.check_permissions()
+                checked = locks.check_permissions()
             except LockUnavailable:
                 return
+            for warning in checked.warnings:
+                logger.warning("weft.lock-server: %s", warning)
 
     # -- parts, each built when it is first needed
 
@@ -449,6 +451,7 @@ class Weft:
             clock=SystemClock(),
             deadline=self.settings.pass_deadline,
             pools=one_pool_per_pass(self.settings.pool_width),
+            takeover_tries=self.settings.takeover_tries,
         )
 
     @cached_property

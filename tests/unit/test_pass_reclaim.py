@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pass_fakes import ManualClock, ReclaimFake, context, statuses
 
 from weft_tasks.errors import SettingsError
 from weft_tasks.passes import reclaim_claims
+from weft_tasks.passes.sweep import PassContext
 from weft_tasks.results import PassStatus, ReclaimStatus, TakeoverAttempt
 
 AGAIN = TakeoverAttempt(status=ReclaimStatus.LOST_RACE, reason="target engine is gone", retry=True)
@@ -27,7 +30,7 @@ def test_a_try_that_lost_its_target_engine_is_repeated() -> None:
     assert statuses(result) == [("wf-0", "reclaimed", None)]
 
 
-@pytest.mark.parametrize("more", [{}, {"tries": 2}])
+@pytest.mark.parametrize("more", [{}, {"takeover_tries": 2}])
 def test_after_five_tries_or_as_many_as_set_the_candidate_is_a_lost_race(more: dict[str, int]) -> None:
     tried: list[str] = []
 
@@ -35,9 +38,9 @@ def test_after_five_tries_or_as_many_as_set_the_candidate_is_a_lost_race(more: d
         tried.append(reference)
         return AGAIN
 
-    result = reclaim_claims(ReclaimFake(lambda: ["wf-0"], take_over), context(), **more)
+    result = reclaim_claims(ReclaimFake(lambda: ["wf-0"], take_over), replace(context(), **more))
 
-    assert tried == ["wf-0"] * more.get("tries", 5)
+    assert tried == ["wf-0"] * more.get("takeover_tries", 5)
     assert statuses(result) == [("wf-0", "lost-race", f"{len(tried)} tries, the last: target engine is gone")]
 
 
@@ -73,5 +76,5 @@ def test_a_workflow_listed_twice_is_tried_once() -> None:
 
 
 def test_a_pass_without_a_try_does_not_run() -> None:
-    with pytest.raises(SettingsError, match="tries=0"):
-        reclaim_claims(ReclaimFake(), context(), tries=0)
+    with pytest.raises(SettingsError, match="takeover_tries=0"):
+        PassContext(clock=ManualClock(), takeover_tries=0)

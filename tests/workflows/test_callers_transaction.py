@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, sessionmaker
 
 from weft_tasks.celery_host.after_commit import AfterCommit
-from weft_tasks.errors import WorkflowNotFound
+from weft_tasks.errors import WorkflowAlreadyExists, WorkflowNotFound
 from weft_tasks.testing.bed import WorkflowBed
 from weft_tasks.testing.waiting import wait_until
 from weft_tasks.workflows.turn import Turn, TurnEnd
@@ -66,6 +67,19 @@ def test_what_a_session_rolled_back_never_happened(shop: WorkflowBed, new_sessio
     assert [turn.workflow_id for turn in shop.turns] == ["o2"]
     with pytest.raises(WorkflowNotFound):
         shop.describe("o1")
+
+
+@pytest.mark.parametrize("on_conflict", ["error", "use-existing"])
+def test_an_id_that_is_taken_leaves_the_callers_transaction_usable(
+    shop: WorkflowBed, new_session: Callable[[], Session], on_conflict: str
+) -> None:
+    """PostgreSQL aborts a transaction in which a statement fails: the caller's rows would be gone without a word."""
+    shop.weft.start("order", "taken")
+    with new_session() as session, session.begin():
+        with contextlib.suppress(WorkflowAlreadyExists):
+            shop.weft.start("order", "taken", session=session, on_conflict=on_conflict)
+        shop.weft.start("order", "free", session=session)
+    assert shop.weft.describe("free").id == "free"
 
 
 def test_what_a_connection_sent_is_delivered_soon_after_its_commit(shop: WorkflowBed) -> None:

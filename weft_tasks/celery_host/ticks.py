@@ -9,6 +9,7 @@ import json
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,16 @@ from weft_tasks.locks.token import read_token
 from weft_tasks.passes.run_once import run_in_order, run_part
 from weft_tasks.passes.sweep import PassContext
 from weft_tasks.passes.targets import Targets
-from weft_tasks.results import PassFailed, PassKind, PassReport, PassResult, PassStatus, RunOnceResult, reason_of
+from weft_tasks.results import (
+    PassFailed,
+    PassKind,
+    PassReport,
+    PassResult,
+    PassStatus,
+    ReclaimStatus,
+    RunOnceResult,
+    reason_of,
+)
 from weft_tasks.settings import Settings
 from weft_tasks.store import Store
 from weft_tasks.store.lifecycle import Changed
@@ -91,13 +101,30 @@ class Ticks:
 
     def tick(self, kind: PassKind) -> Report:
         """Run the pass unless it began less than R/2 ago or runs already; a skip is a result, never a wait."""
+        return self._reported(kind, self._tick)
+
+    def _tick(self, kind: PassKind) -> Report:
         mark = self._store.pass_marks.read(kind)
         if self._is_recent(mark):
             return self._skipped(kind, {"skipped": "recent", "began_ago_s": round((mark.began_ago_ms or 0) / 1000, 3)})
         return self._run_until_answered(kind, mark, even_if_recent=False)
 
+    def _reported(self, kind: PassKind, run: Callable[[PassKind], Report]) -> Report:
+        """A store that does not answer is one line per tick, and no traceback: the next tick tries again."""
+        started_at = self._context.clock.now()
+        try:
+            return run(kind)
+        except StoreUnavailable as error:
+            finished_at = self._context.clock.now()
+            failed = PassFailed(kind=kind, error=str(error), started_at=started_at, finished_at=finished_at)
+            self._events.emit(_completed(failed))
+            return _shown(failed)
+
     def run_requested(self, kind: PassKind) -> Report:
         """Run the pass now, for somebody who knows of work (O6); if it runs already, it runs again right after."""
+        return self._reported(kind, self._run_requested)
+
+    def _run_requested(self, kind: PassKind) -> Report:
         self._store.pass_marks.request(kind)
         return self._run_until_answered(kind, self._store.pass_marks.read(kind), even_if_recent=True)
 
@@ -256,6 +283,11 @@ def _shown(report: PassReport) -> Report:
             for outcome in failed[:FAILED_ITEMS_SHOWN]
         ]
         shown["failed_total"] = len(failed)
+    waiting = Counter(
+        outcome.reason for outcome in report.outcomes if outcome.status is ReclaimStatus.NOT_ELIGIBLE and outcome.reason
+    )
+    if waiting:
+        shown["waiting"] = dict(waiting.most_common(FAILED_ITEMS_SHOWN))
     if report.unreached:
         shown["unreached"] = report.unreached
     if report.split_slices:

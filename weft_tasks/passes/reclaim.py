@@ -5,34 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
-from weft_tasks.errors import SettingsError
 from weft_tasks.passes.clock import Deadline
 from weft_tasks.passes.sweep import PassContext, sweep
 from weft_tasks.passes.targets import ReclaimTarget, Reference, workflow_id_of
 from weft_tasks.passes.work import NOT_REACHED, NotReached
 from weft_tasks.results import ItemOutcome, PassKind, PassResult, ReclaimStatus
 
-DEFAULT_TRIES: Final = 5
 
-
-def reclaim_claims(
-    target: ReclaimTarget[Reference], context: PassContext, *, tries: int = DEFAULT_TRIES
-) -> PassResult[ReclaimStatus]:
+def reclaim_claims(target: ReclaimTarget[Reference], context: PassContext) -> PassResult[ReclaimStatus]:
     """Tries a takeover for each candidate; what it came to is the target's answer, or `error` with the error.
 
-    A try that lost its target engine is repeated, `tries` times in all, and then is a `lost-race`. A workflow that is
-    listed twice is tried once: its second listing is `not-eligible`. A work list that cannot be read makes the pass
-    `discovery-failed`. Raises TooManyHungThreads.
+    A try that lost its target engine is repeated, the context's `takeover_tries` in all, and then is a `lost-race`. A
+    workflow that is listed twice is tried once: its second listing is `not-eligible`. A work list that cannot be read
+    makes the pass `discovery-failed`. Raises TooManyHungThreads.
     """
-    if tries < 1:
-        raise SettingsError(f"a reclaim pass needs at least 1 try per candidate, got tries={tries}")
     return sweep(
         PassKind.RECLAIM,
         context,
         read_work_list=lambda: _mark_repeats(target.list_reclaim_candidate_workflow_ids()),
-        attempt=partial(_take_over, target, tries),
+        attempt=partial(_take_over, target, context.takeover_tries),
         failed=ReclaimStatus.ERROR,
     )
 

@@ -31,8 +31,13 @@ class PassContext:
     clock: Clock
     deadline: timedelta = timedelta(seconds=15)
     pools: Mapping[PassKind, OrderedPool] = field(default_factory=one_pool_per_pass)
+    takeover_tries: int = 5
 
     def __post_init__(self) -> None:
+        if self.takeover_tries < 1:
+            raise SettingsError(
+                f"a reclaim pass needs at least 1 try per candidate, got takeover_tries={self.takeover_tries}"
+            )
         if self.deadline <= timedelta(0):
             raise SettingsError(f"a pass needs a deadline above zero, got {self.deadline}")
 

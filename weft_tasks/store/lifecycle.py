@@ -128,7 +128,7 @@ class Lifecycle:
     # -- what ends by itself
 
     def list_overdue_ends(self) -> Sequence[OverdueEnd]:
-        """Running and suspended workflows whose time is up."""
+        """Workflows that have not ended and whose time is up, set aside or suspended as they may be."""
         with self._database.reading() as connection:
             rows = connection.execute(
                 select(workflows.c.id, workflows.c.run_id).where(workflows.c.end_by_at <= self._clock.now())

@@ -18,6 +18,8 @@ def encode(what: str, value: object, limit: int) -> str:
     """`value` as ASCII JSON of at most `limit` bytes. Raises InvalidInput for anything JSON cannot say exactly."""
     try:
         text = json.dumps(_exact(what, value), allow_nan=False, separators=(",", ":"))
+    except InvalidInput:
+        raise
     except RecursionError:
         raise InvalidInput(what, "is nested too deeply for JSON") from None
     except ValueError as error:

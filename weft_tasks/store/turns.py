@@ -33,9 +33,8 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.exc import IntegrityError
 
-from weft_tasks.errors import InvalidInput, StoreUnavailable
+from weft_tasks.errors import InvalidInput, StoreUnavailable, WorkflowAlreadyExists
 from weft_tasks.model import Json, NewWorkflow, TurnMessage, Wait, WorkflowStatus
 from weft_tasks.settings import Settings
 from weft_tasks.store.claims import Claims
@@ -374,10 +373,8 @@ class Turns:
                 if begun.turn % FORGET_EVERY == FORGET_EVERY - 1:
                     self._forget(connection, begun.run_id)
                 return replace(answer, **self._spread(connection, row, outcome))
-        except IntegrityError as error:
-            # Only a child can collide: everything else here is written under the lock on this workflow's row.
-            ids = ", ".join(repr(child.id) for child in outcome.children)
-            raise InvalidInput("child", f"has the id of a workflow that exists already (one of {ids})") from error
+        except WorkflowAlreadyExists as taken:
+            raise InvalidInput("child", f"has an id that is taken already: {taken.workflow_id!r}") from taken
 
     def _forget(self, connection: Connection, run_id: str) -> None:
         """Drop what the run has long done with, so that a workflow that lives for years does not grow for years."""

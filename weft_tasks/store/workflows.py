@@ -18,7 +18,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    insert,
     literal,
     not_,
     or_,
@@ -26,7 +25,7 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.dialects import postgresql, sqlite
 
 from weft_tasks.errors import WorkflowAlreadyExists, WorkflowNotFound
 from weft_tasks.model import NewWorkflow, TurnMessage, WorkflowInfo, WorkflowStatus
@@ -123,12 +122,9 @@ class Workflows:
         that a purge of the same id cannot slip in between (O7).
         """
         run_id = uuid.uuid4().hex
-        try:
-            with self._database.transaction(connection) as own:
-                epoch = max(self.lock_floor(own), self._make_room(own, new.id) if restarts else 0)
-                self.insert(own, new, run_id, epoch)
-        except IntegrityError:
-            raise WorkflowAlreadyExists(new.id, self._status(new.id)) from None
+        with self._database.transaction(connection) as own:
+            epoch = max(self.lock_floor(own), self._make_room(own, new.id) if restarts else 0)
+            self.insert(own, new, run_id, epoch)
         return TurnMessage(workflow_id=new.id, run_id=run_id, engine_id=None, epoch=epoch, turn=0)
 
     def lock_floor(self, connection: Connection) -> int:
@@ -137,11 +133,13 @@ class Workflows:
         return int(floor.scalar_one())
 
     def insert(self, connection: Connection, new: NewWorkflow, run_id: str, epoch: int) -> None:
-        """The row itself, within the caller's transaction. IntegrityError if the id is taken."""
+        """The row itself, within the caller's transaction, which stays usable if the id is taken: raises
+        WorkflowAlreadyExists."""
         now = self._clock.now()
         parent = new.parent
-        connection.execute(
-            insert(workflows).values(
+        inserted = connection.execute(
+            _insert_if_free(connection)
+            .values(
                 id=new.id,
                 type=new.type,
                 version=new.version,
@@ -172,7 +170,10 @@ class Workflows:
                 created_at=now,
                 updated_at=now,
             )
+            .returning(workflows.c.id)
         )
+        if inserted.one_or_none() is None:
+            raise WorkflowAlreadyExists(new.id, _status_of(connection, new.id))
 
     def _make_room(self, connection: Connection, workflow_id: str) -> int:
         """Delete an ended run of the id, and return the epoch that its successor must not go below."""
@@ -183,13 +184,6 @@ class Workflows:
             raise WorkflowAlreadyExists(workflow_id, row.status)
         delete_runs(connection, [row.run_id])
         return int(row.epoch) + 1
-
-    def _status(self, workflow_id: str) -> str:
-        with self._database.reading() as connection:
-            status = connection.execute(
-                select(workflows.c.status).where(workflows.c.id == workflow_id)
-            ).scalar_one_or_none()
-        return status or "unknown"
 
     # -- describe and list
 
@@ -363,6 +357,17 @@ def delete_runs(connection: Connection, run_ids: Sequence[str]) -> None:
     for table in (signals, updates, turns, workflows):
         connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
     connection.execute(delete(outbox).where(outbox.c.run_id.in_(run_ids), outbox.c.kind == DebtKind.REPLY))
+
+
+def _insert_if_free(connection: Connection) -> Any:
+    """An error would abort the caller's transaction on PostgreSQL; a conflict that does nothing leaves it usable."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    return dialect.insert(workflows).on_conflict_do_nothing(index_elements=[workflows.c.id])
+
+
+def _status_of(connection: Connection, workflow_id: str) -> str:
+    status = connection.execute(select(workflows.c.status).where(workflows.c.id == workflow_id)).scalar_one_or_none()
+    return status or "unknown"
 
 
 def _held_by(engine_ids: tuple[str, ...]) -> Any:

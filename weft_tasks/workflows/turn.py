@@ -72,6 +72,11 @@ class Turn:
         return self._begun.type
 
     @property
+    def version(self) -> int:
+        """The version of the type that this workflow was started with."""
+        return self._begun.version
+
+    @property
     def number(self) -> int:
         """0 for the first turn, then one more with each commit."""
         return self._begun.turn
