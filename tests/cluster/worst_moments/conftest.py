@@ -55,7 +55,7 @@ class WorstDeployment(Deployment):
         self.ends: dict[int, int | None] = {}
         """By process id, the exit codes of workers that died."""
 
-    def worker(self, node: str, **options: Any) -> WorkerProcess:  # type: ignore[override]
+    def worker(self, node: str, **options: Any) -> WorkerProcess:
         return celery_worker(
             "moments_app",
             node=f"{node}@local",
