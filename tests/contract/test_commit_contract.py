@@ -450,6 +450,14 @@ def test_a_commit_of_another_attempt_is_not_ones_own(bed: StoreBed) -> None:
     assert not was_closed(bed, slow)
 
 
+@pytest.mark.parametrize("ending", ["settle", "retry_later"])
+def test_an_ending_without_a_commit_of_another_attempt_is_not_ones_own(bed: StoreBed, ending: str) -> None:
+    slow = begun(bed)
+    bed.beat("a", "a")
+    ENDINGS[ending](bed, begun(bed))
+    assert not was_closed(bed, slow)
+
+
 @pytest.mark.parametrize(
     "changes", [{"workflow_id": "other"}, {"run_id": "0" * 32}, {"turn": -1}, {"attempt": 0}, {"attempt": 2}], ids=str
 )

@@ -318,6 +318,24 @@ def test_a_turn_that_begins_after_all_keeps_the_claim(two: Bed) -> None:
     assert_still_held(two)
 
 
+def test_a_turn_whose_process_died_on_an_engine_that_takes_no_more_turns_is_taken_over(two: Bed) -> None:
+    """The attempt is still open in the row, but over: as much as nothing must not keep the workflow there for ever."""
+    two.begin()
+    two.beat("a", "a")
+    two.leave_unanswered("w", DEAF_AFTER, by="a")
+    assert two.candidates() == {"w": "deaf-holder"}
+    two.beat("b")
+    assert take_over(two).answer == "won"
+
+
+def test_a_turn_that_is_in_hand_is_not_taken_over_whatever_was_left_unanswered_before(two: Bed) -> None:
+    two.begin("w", "first")
+    two.beat("a", "a")
+    two.leave_unanswered("w", DEAF_AFTER, by="a")
+    two.beat("a", "b", in_hand=["first"])
+    assert take_over(two).answer == "not-eligible", "it was only slow to say so"
+
+
 def test_one_unanswered_dispatch_is_enough_against_an_engine_that_is_marked_as_deaf(two: Bed) -> None:
     two.engines.mark_deaf("a")
     assert take_over(two).answer == "not-eligible"

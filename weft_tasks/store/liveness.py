@@ -92,7 +92,7 @@ class Liveness:
         marked = exists().where(holder.c.id == workflows.c.engine_id, holder.c.deaf)
         return and_(
             workflows.c.due,
-            not_(workflows.c.attempt_open),
+            self.no_attempt_runs(),
             or_(
                 workflows.c.unanswered >= self._settings.deaf_after,
                 and_(workflows.c.unanswered >= 1, marked),

@@ -291,7 +291,7 @@ class FakeClaims:
         """O12: its dispatches went unanswered too often, or once by an engine found deaf already."""
         holder = self.engines.get(row.engine_id or "")
         enough = 1 if holder is not None and holder.is_deaf else self.settings.deaf_after
-        return row.is_due and not row.attempt_open and row.unanswered >= enough
+        return row.is_due and not self.attempt_runs(row) and row.unanswered >= enough
 
     def attempt_runs(self, row: FakeWorkflow) -> bool:
         """O9: an attempt is open, and it is not so that two heartbeats in a row did not name it."""
