@@ -21,8 +21,8 @@ PATIENCE = timedelta(seconds=60)
 """For what takes seconds, on a machine that may be busy with other things."""
 EXIT_PATIENCE = timedelta(seconds=5)
 FREEZE_TRIES = 50
-BEAT_PATIENCE = timedelta(seconds=2)
-"""Four heartbeats: if none is written for so long, all engines wait for a lock that a frozen process holds."""
+BEAT_PATIENCE = timedelta(seconds=1.2)
+"""Two heartbeats: if none is written for so long, all engines wait for a lock that a frozen process holds."""
 THAW_FOR_S = 0.2
 
 Say = Callable[[str], None]

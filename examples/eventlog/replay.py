@@ -25,7 +25,7 @@ T = TypeVar("T")
 AHEAD = 150
 """So many cases are open before their first event: parked workflows, for an engine to lose."""
 SLOW_CASES = 100
-SLOW_WORK_MS = 200
+SLOW_WORK_MS = 150
 """About so many cases take long over each event, so that some engine always has a turn in hand."""
 PATIENCE_S = 60.0
 LONGEST_PAUSE_S = 2.0
