@@ -31,6 +31,7 @@ def deployment(process_env: dict[str, str], database_url: str, tmp_path: Path) -
     return Deployment(env=env, folder=tmp_path, celery={"weft_heartbeat_interval": 0.1})
 
 
+@pytest.mark.slow
 def test_two_hundred_children_replaced_under_heartbeats_on_sqlite_all_write_to_it(
     deployment: Deployment, start: Callable[..., None], local_redis: LocalRedis
 ) -> None:

