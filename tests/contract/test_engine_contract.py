@@ -272,5 +272,7 @@ def test_a_clock_set_back_delays_the_clean_up_and_breaks_nothing(store_bed: Stor
     store_bed.engine("a")
     store_bed.engine("b")
     store_bed.advance(-LONG_GONE)
-    store_bed.live_through(LONG_GONE + MS, "b")
-    assert store_bed.engines.clean_up() == ()
+    store_bed.live_through(LONG_GONE + 2 * R, "b")
+    assert store_bed.engines.clean_up() == (), "a's heartbeat is ten seconds old by the clock as it now is"
+    store_bed.live_through(LONG_GONE, "b")
+    assert store_bed.engines.clean_up() == ("a",)
