@@ -34,8 +34,8 @@ OF_THE_CHILD = ("while-child-runs",)
 @pytest.mark.xfail(
     raises=WaitTimedOut,
     strict=False,
-    reason="an open hole: Redis hands a message over before kombu notes it, so a worker that is killed in between takes "
-    "the reply of a called task with it (docs/workflows.md, what is not promised). Anything done twice still fails.",
+    reason="an open hole: Redis hands a message over before kombu notes it; a worker killed in between takes with it "
+    "the reply of a called task (docs/workflows.md, what is not promised). Anything done twice still fails.",
 )
 @pytest.mark.parametrize("moments", PAIRS, ids=" and ".join)
 def test_everything_in_a_workflow_happens_exactly_once(cluster: WorstDeployment, moments: tuple[str, str]) -> None:
