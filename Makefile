@@ -34,14 +34,20 @@ example: install ## run the example NAME (order, approval, fanout, webshop) on D
 
 # -- tests: real servers as local processes, started and stopped by the tests themselves
 
-.PHONY: test test-quick test-cluster
+.PHONY: test test-quick test-cluster test-long
 test: test-quick test-cluster ## every test, on SQLite and PostgreSQL, with real workers, beat and Redis
 
 test-quick: install ## all but the tests with real workers
 	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/cluster
 
 test-cluster: install ## real celery workers and beat as local processes
-	$(BIN)/pytest tests/cluster
+	$(BIN)/pytest tests/cluster $(addprefix --ignore ,$(LONG))
+
+# Each of these starts a cluster of its own for one story, and takes minutes.
+LONG := tests/cluster/worst_moments tests/cluster/examples
+
+test-long: install ## owners killed at the worst moments, and the examples as processes
+	$(BIN)/pytest $(LONG)
 
 # -- checks
 
