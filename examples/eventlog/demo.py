@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         report = demonstrate(options.log, options.database, options.output, options.seconds)
-    except (LogError, WeftError) as error:
+    except (LogError, WeftError, PermissionError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -152,8 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_room(output: Path) -> None:
     """Remove what an earlier run left, and nothing else."""
     for name in KEPT_FROM_A_RUN:
-        shutil.rmtree(output / name, ignore_errors=True)
-        (output / name).unlink(missing_ok=True)
+        left = output / name
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink(missing_ok=True)
     (output / "logs").mkdir(parents=True)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
@@ -18,6 +18,7 @@ from weft_tasks import StoreUnavailable
 
 LOOK_EVERY_S = 0.5
 PLAIN_LINE_EVERY_S = 3.0
+BAR = 40
 
 
 class View(Protocol):
@@ -94,22 +95,23 @@ class TerminalView:
         self._live.console.print(f"{time.monotonic() - self._began:6.1f} s  {text}", highlight=False, markup=False)
 
     def show(self, progress: Progress) -> None:
-        self._live.update(self._table(progress))
+        self._live.update(Group(self._counts(progress), _engines(progress.engines)))
 
-    def _table(self, progress: Progress) -> Table:
-        table = Table(
-            title=f"signals sent {progress.sent}/{self._events}, taken {progress.consumed}"
-            f"   workflows {progress.started} started, {progress.completed}/{self._workflows} completed"
-            f"   takeovers {progress.takeovers}   stale commits refused {progress.refused}",
-            title_justify="left",
+    def _counts(self, progress: Progress) -> str:
+        return (
+            f"signals sent {progress.sent}/{self._events}, taken {progress.consumed}"
+            f" · workflows started {progress.started}, completed {progress.completed}/{self._workflows}"
+            f" · takeovers {progress.takeovers} · stale commits refused {progress.refused}"
         )
-        for column in ("engine", "state", "claims", ""):
-            table.add_column(column)
-        most = max((state.claims for state in progress.engines.values()), default=0)
-        for node, state in sorted(progress.engines.items()):
-            bar = "█" * round(40 * state.claims / most) if most else ""
-            table.add_row(node, _state(state), str(state.claims), bar)
-        return table
+
+
+def _engines(engines: Mapping[str, EngineState]) -> Table:
+    table = Table("engine", "state", "claims", "")
+    most = max((state.claims for state in engines.values()), default=0)
+    for node, state in sorted(engines.items()):
+        bar = "█" * round(BAR * state.claims / most) if most else ""
+        table.add_row(node, _state(state), str(state.claims), bar.ljust(BAR))
+    return table
 
 
 def _state(state: EngineState) -> str:
