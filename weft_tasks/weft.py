@@ -159,7 +159,8 @@ class Weft:
         except WorkflowAlreadyExists:
             if policy is not OnConflict.USE_EXISTING:
                 raise
-            return self.handle(new.id)
+            # By the caller's connection: the one there may have been started in the same transaction.
+            return WorkflowHandle(self, new.id, self.store.workflows.run_id_of(new.id, connection))
         if not new.is_put_off:
             self._after_commit(session, lambda: self.dispatcher.send_turn(message))
         return WorkflowHandle(self, new.id, message.run_id)

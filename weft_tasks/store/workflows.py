@@ -195,6 +195,15 @@ class Workflows:
             raise WorkflowNotFound(workflow_id)
         return _info(row)
 
+    def run_id_of(self, workflow_id: str, connection: Connection | None = None) -> str:
+        """The current run of an id, as a transaction of the caller's sees it. Raises WorkflowNotFound."""
+        reading = self._database.reading() if connection is None else self._database.transaction(connection)
+        with reading as own:
+            run_id = own.execute(select(workflows.c.run_id).where(workflows.c.id == workflow_id)).scalar_one_or_none()
+        if run_id is None:
+            raise WorkflowNotFound(workflow_id)
+        return str(run_id)
+
     def list(
         self,
         *,

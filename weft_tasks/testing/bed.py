@@ -240,6 +240,12 @@ class WorkflowBed:
         """Stop an engine cleanly, between turns: its workflows move at once. Raises NoSuchEngine."""
         self._host.stop_engine(engine_id)
 
+    def lose_messages(self) -> int:
+        """Let the turn messages that are on their way be lost; returns how many. The passes send them again."""
+        lost = len(self._mailbox.turns)
+        self._mailbox.turns.clear()
+        return lost
+
     @contextmanager
     def without_broker(self) -> Iterator[None]:
         """While it lasts, no message leaves: neither turns nor calls. What was not sent is sent in `advance`."""
