@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -46,14 +47,14 @@ class StoreReclaim:
         self._engines = engines
         self._send_turn = send_turn
         self._rng = rng
-        self._placement = Placement((), rng)
+        self._placement = Placement((), ())
 
     def list_reclaim_candidate_workflow_ids(self) -> Sequence[ReclaimCandidate]:
         """In random order, so that candidates which always fail never keep the others waiting."""
         candidates = list(self._workflows.list_reclaim_candidates())
         self._rng.shuffle(candidates)
         if any(candidate.kind is not CandidateKind.OVERDUE for candidate in candidates):
-            self._placement = Placement(self._list_targets(candidates), self._rng)
+            self._placement = Placement(self._list_targets(candidates), candidates)
         return candidates
 
     def _list_targets(self, candidates: Sequence[ReclaimCandidate]) -> list[EngineLoad]:
@@ -82,7 +83,7 @@ class StoreReclaim:
             self._follow_up(candidate, target, grant)
         elif grant.answer is TakeoverAnswer.NO_TARGET:
             self._placement.drop(target, candidate)
-        else:
+        elif grant.answer is TakeoverAnswer.NOT_ELIGIBLE:
             self._placement.give_back(target)
         return _ATTEMPTS[grant.answer]
 
@@ -120,31 +121,45 @@ _ATTEMPTS = {
 class Placement:
     """Who gets what: the least loaded engine that knows the type, loads counted as they are given out (O4).
 
-    An engine that lost the workflow within the cooldown comes last (O11), ties are broken by chance.
+    Planned for the whole list beforehand, in the order of the ids and without chance: two passes that run at the same
+    time read the same list and make the same plan, and whoever of them wins a workflow, it goes where both of them
+    counted it. An engine that lost the workflow within the cooldown comes last (O11).
     """
 
-    def __init__(self, engines: Sequence[EngineLoad], rng: random.Random) -> None:
+    def __init__(self, engines: Sequence[EngineLoad], candidates: Sequence[ReclaimCandidate]) -> None:
         self._loads = {engine.engine_id: engine.claims for engine in engines}
         self._types = {engine.engine_id: set(engine.types) for engine in engines}
-        self._rng = rng
         self._lock = threading.Lock()
+        self._planned: dict[str, str] = {}
+        for candidate in sorted(candidates, key=lambda candidate: candidate.workflow_id):
+            target = None if candidate.kind is CandidateKind.OVERDUE else self._give_out(candidate)
+            if target is not None:
+                self._planned[candidate.workflow_id] = target
 
     def choose(self, candidate: ReclaimCandidate) -> str | None:
         """The engine to try, with one more claim counted on it; None if no other engine knows the type."""
         with self._lock:
-            able = [
-                engine_id
-                for engine_id, types in self._types.items()
-                if (candidate.type, candidate.version) in types and engine_id != candidate.engine_id
-            ]
-            if not able:
-                return None
-            target = min(able, key=lambda e: (e == candidate.deposed_engine_id, self._loads[e], self._rng.random()))
-            self._loads[target] += 1
-            return target
+            planned = self._planned.pop(candidate.workflow_id, None)
+            if planned is None:
+                return self._give_out(candidate)
+            if self._is_able(planned, candidate):
+                return planned
+            self._loads[planned] -= 1
+            return self._give_out(candidate)
+
+    def _give_out(self, candidate: ReclaimCandidate) -> str | None:
+        able = [engine_id for engine_id in self._types if self._is_able(engine_id, candidate)]
+        if not able:
+            return None
+        target = min(able, key=lambda e: (e == candidate.deposed_engine_id, self._loads[e], _dice(e, candidate)))
+        self._loads[target] += 1
+        return target
+
+    def _is_able(self, engine_id: str, candidate: ReclaimCandidate) -> bool:
+        return (candidate.type, candidate.version) in self._types[engine_id] and engine_id != candidate.engine_id
 
     def give_back(self, engine_id: str) -> None:
-        """The claim did not go there after all."""
+        """The claim did not go there after all, nor anywhere else."""
         with self._lock:
             self._loads[engine_id] -= 1
 
@@ -153,6 +168,11 @@ class Placement:
         with self._lock:
             self._loads[engine_id] -= 1
             self._types[engine_id].discard((candidate.type, candidate.version))
+
+
+def _dice(engine_id: str, candidate: ReclaimCandidate) -> int:
+    """Breaks ties as chance would, but in every process alike."""
+    return zlib.crc32(f"{candidate.workflow_id} {candidate.epoch} {engine_id}".encode())
 
 
 class StoreSignalPoll:
