@@ -192,6 +192,10 @@ class Arena:
     def rows(self) -> Rows:
         return self._backstage.read()
 
+    def copy(self, workflow_id: str, *copies: str) -> None:
+        """Have the workflow once more under each of these ids: many of them, in one moment."""
+        self._backstage.put_back(self.rows().with_copies(workflow_id, *copies))
+
     def execute(self, statement: str) -> None:
         """Bring the rows into a position that no verb leads to."""
         self._backstage.execute(statement)

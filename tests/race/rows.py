@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,18 @@ class Rows:
         row = self.workflow(workflow_id)
         return row.engine_id, row.epoch
 
+    def with_copies(self, workflow_id: str, *copies: str) -> Rows:
+        """These rows, and the workflow once more under each of these ids, with a run of its own; no history."""
+        return Rows(
+            {
+                name: (
+                    *rows,
+                    *(_renamed(row, copy) for copy in copies for row in rows if _belongs(row, workflow_id, name)),
+                )
+                for name, rows in self.tables.items()
+            }
+        )
+
     def known_ids(self) -> frozenset[str]:
         """The random ids in these rows."""
         return frozenset(_RANDOM_ID.findall(repr(self.tables)))
@@ -51,6 +64,18 @@ class Rows:
             for row in rows
         ]
         return without_random_ids("\n".join(sorted(lines)), known_ids)
+
+
+def _belongs(row: Mapping[str, Any], workflow_id: str, table: str) -> bool:
+    key = "id" if table == "weft_workflows" else "workflow_id"
+    return table != "weft_history" and row.get(key) == workflow_id
+
+
+def _renamed(row: Mapping[str, Any], workflow_id: str) -> dict[str, Any]:
+    fresh = {"workflow_id": workflow_id, "run_id": hashlib.md5(workflow_id.encode()).hexdigest()}
+    if "workflow_id" not in row and "id" in row:
+        fresh["id"] = workflow_id
+    return {column: fresh.get(column, value) for column, value in row.items()}
 
 
 def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[str]:
