@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_tasks.errors import (
@@ -15,6 +16,7 @@ from weft_tasks.errors import (
     WorkflowNotFound,
 )
 from weft_tasks.model import Json, SignalReceipt, UpdateReceipt, WorkflowInfo, WorkflowStatus
+from weft_tasks.store.payloads import checked_duration
 from weft_tasks.store.updates import UpdateState, UpdateStatus
 
 if TYPE_CHECKING:
@@ -43,23 +45,23 @@ class WorkflowHandle:
             raise WorkflowNotFound(self.id)
         return info
 
-    def result(self, timeout: float = 30) -> Json:
-        """What the workflow completed with; waits up to `timeout` seconds by reading its row ever less often.
+    def result(self, timeout: timedelta | float = 30) -> Json:
+        """What the workflow completed with; waits up to `timeout` (seconds) by reading its row ever less often.
 
         Raises ResultTimeout, WorkflowNotCompleted for any other ending, WorkflowNotFound if the run was purged.
         """
-        info = _until(self._if_over, f"workflow {self.id!r}", timeout)
+        info = _until(self._if_over, lambda: f"workflow {self.id!r} ({self.describe().status})", timeout)
         if info.status is WorkflowStatus.COMPLETED:
             return info.result
         raise WorkflowNotCompleted(self.id, info.status.value, info.error)
 
     def signal(self, name: str, payload: Json = None, *, key: str | None = None) -> SignalReceipt:
-        """`Weft.signal` for this workflow."""
-        return self._weft.signal(self.id, name, payload, key=key)
+        """`Weft.signal` for this run. Raises WorkflowNotFound when the id belongs to another run by now."""
+        return self._weft.signal(self.id, name, payload, key=key, run_id=self.run_id)
 
     def update(self, name: str, payload: Json = None, *, key: str | None = None) -> UpdateHandle:
-        """`Weft.update` for this workflow."""
-        return self._weft.update(self.id, name, payload, key=key)
+        """`Weft.update` for this run. Raises WorkflowNotFound when the id belongs to another run by now."""
+        return self._weft.update(self.id, name, payload, key=key, run_id=self.run_id)
 
     def _if_over(self) -> WorkflowInfo | None:
         info = self.describe()
@@ -77,13 +79,14 @@ class UpdateHandle:
     def __repr__(self) -> str:
         return f"<UpdateHandle {self.name!r} of {self.receipt.workflow_id!r} key {self.receipt.key!r}>"
 
-    def result(self, timeout: float = 30) -> Any:
-        """What the update's handler returned; waits up to `timeout` seconds.
+    def result(self, timeout: timedelta | float = 30) -> Any:
+        """What the update's handler returned; waits up to `timeout` (seconds).
 
         Raises UpdateRejected (a validator refused it), UpdateFailed (its handler raised), WorkflowEnded or
         WorkflowNotFound (the workflow ended or was purged first), ResultTimeout.
         """
-        state = _until(self._if_answered, f"the update {self.name!r} of {self.receipt.workflow_id!r}", timeout)
+        what = f"the update {self.name!r} of {self.receipt.workflow_id!r}"
+        state = _until(self._if_answered, lambda: what, timeout)
         return self._answer(state)
 
     def _if_answered(self) -> UpdateState | None:
@@ -102,13 +105,14 @@ class UpdateHandle:
         raise UpdateFailed(workflow_id, self.name, str(facts.get("type")), str(facts.get("message")))
 
 
-def _until(look: Callable[[], T | None], what: str, timeout: float) -> T:
-    for pause in _pauses(timeout):
+def _until(look: Callable[[], T | None], what: Callable[[], str], timeout: timedelta | float) -> T:
+    seconds = checked_duration("timeout", timeout).total_seconds()
+    for pause in _pauses(seconds):
         found = look()
         if found is not None:
             return found
         time.sleep(pause)
-    raise ResultTimeout(what, timeout)
+    raise ResultTimeout(what(), seconds)
 
 
 def _pauses(timeout: float) -> Iterator[float]:

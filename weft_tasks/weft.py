@@ -172,16 +172,18 @@ class Weft:
         payload: Json = None,
         *,
         key: str | None = None,
+        run_id: str | None = None,
         session: CallersTransaction | None = None,
     ) -> SignalReceipt:
         """Send a signal to a workflow's current run: durable when this returns, consumed by exactly one turn.
 
         Signals of one name are consumed in the order of their numbers. With a `key`, sending again has no further
         effect and gives the first receipt. The owner is told at once, and again by a pass if that message is lost. With
-        a `session` the signal belongs to the caller's transaction. Raises InvalidInput, WorkflowNotFound,
-        WorkflowEnded, SignalKeyConflict, or StoreUnavailable: then send it again under the same key.
+        a `run_id` it is for that run and no later one of the id. With a `session` the signal belongs to the caller's
+        transaction. Raises InvalidInput, WorkflowNotFound, WorkflowEnded, SignalKeyConflict, or StoreUnavailable: then
+        send it again under the same key.
         """
-        sent = self._send_signal(id, name, payload, key, connection_of(session))
+        sent = self._send_signal(id, name, payload, key, connection_of(session), run_id)
         if sent.message is not None:
             message = sent.message
             self._after_commit(session, lambda: self.dispatcher.send_turn(message))
@@ -213,7 +215,13 @@ class Weft:
         return sent.receipt
 
     def _send_signal(
-        self, id: str, name: str, payload: Json, key: str | None, connection: Connection | None
+        self,
+        id: str,
+        name: str,
+        payload: Json,
+        key: str | None,
+        connection: Connection | None,
+        run_id: str | None = None,
     ) -> SentSignal:
         return self.store.signals.send(
             checked_name("workflow id", id),
@@ -221,6 +229,7 @@ class Weft:
             encode("payload", payload, self.settings.payload_limit),
             key=None if key is None else checked_name("signal key", key),
             connection=connection,
+            run_id=run_id,
         )
 
     def update(
@@ -230,14 +239,15 @@ class Weft:
         payload: Json = None,
         *,
         key: str | None = None,
+        run_id: str | None = None,
         session: CallersTransaction | None = None,
     ) -> UpdateHandle:
         """Ask a workflow to do something and to answer: `weft.update(...).result(timeout=30)`.
 
         Handled once, in the order of arrival, and answered in the commit that changed the state. With a `key` of your
-        own, asking again is the same update. With a `session` it belongs to the caller's transaction. Raises
-        InvalidInput, WorkflowNotFound, WorkflowEnded, UpdateKeyConflict, or StoreUnavailable: then ask again under the
-        same key.
+        own, asking again is the same update. With a `run_id` it is for that run and no later one of the id. With a
+        `session` it belongs to the caller's transaction. Raises InvalidInput, WorkflowNotFound, WorkflowEnded,
+        UpdateKeyConflict, or StoreUnavailable: then ask again under the same key.
         """
         sent = self.store.updates.send(
             checked_name("workflow id", id),
@@ -245,6 +255,7 @@ class Weft:
             encode("payload", payload, self.settings.payload_limit),
             key=None if key is None else checked_name("update key", key),
             connection=connection_of(session),
+            run_id=run_id,
         )
         if sent.message is not None:
             message = sent.message
@@ -338,7 +349,9 @@ class Weft:
         """
         text = encode("reply", payload, self.settings.payload_limit)
         try:
-            sent = self.store.signals.send(id, name, text, key=call_id, run_id=run_id, is_failure=is_failure)
+            sent = self.store.signals.send(
+                id, name, text, key=call_id, run_id=run_id, is_failure=is_failure, is_reply=True
+            )
         except SignalKeyConflict:
             return
         if sent.message is not None:

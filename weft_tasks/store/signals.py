@@ -62,20 +62,20 @@ class Signals:
         connection: Connection | None = None,
         run_id: str | None = None,
         is_failure: bool = False,
+        is_reply: bool = False,
     ) -> SentSignal:
         """Store the signal in the workflow's current run, and make the workflow due if it waits for the name.
 
         One transaction, or the caller's. Raises WorkflowNotFound, WorkflowEnded, or SignalKeyConflict when the key was
-        used for another name or payload; the same signal sent again gets the first receipt. `run_id` is for replies,
-        which belong to one run and no other: to one that has failed they come nevertheless, for a retry of it, because
-        nobody sends them again.
+        used for another name or payload; the same signal sent again gets the first receipt. With a `run_id` it is for
+        that run and no other. A reply, which nobody sends again, is also taken by a run that has failed: for its retry.
         """
         with self._database.transaction(connection) as own:
             row = self._inbox.lock(own, workflow_id, run_id=run_id)
             earlier = self._earlier(own, row, name, payload, key)
             if earlier is not None:
                 return SentSignal(receipt=earlier, message=None)
-            waits_for_retry = run_id is not None and row.status == WorkflowStatus.FAILED
+            waits_for_retry = is_reply and row.status == WorkflowStatus.FAILED
             number = row.inbox + 1 if waits_for_retry else self._inbox.next_number(row)
             own.execute(
                 insert(signals).values(

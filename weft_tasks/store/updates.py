@@ -69,14 +69,22 @@ class Updates:
         self._inbox = Inbox(database, Liveness(settings, clock))
 
     def send(
-        self, workflow_id: str, name: str, payload: str, *, key: str | None, connection: Connection | None = None
+        self,
+        workflow_id: str,
+        name: str,
+        payload: str,
+        *,
+        key: str | None,
+        connection: Connection | None = None,
+        run_id: str | None = None,
     ) -> SentUpdate:
-        """Store the request in the current run and make the workflow due. One transaction, or the caller's.
+        """Store the request in the current run and make the workflow due. One transaction, or the caller's. With a
+        `run_id` it is for that run and no other.
 
         Raises WorkflowNotFound, WorkflowEnded, or UpdateKeyConflict when the key was used for another request.
         """
         with self._database.transaction(connection) as own:
-            row = self._inbox.lock(own, workflow_id)
+            row = self._inbox.lock(own, workflow_id, run_id=run_id)
             earlier = self._earlier(own, row, name, payload, key)
             if earlier is not None:
                 return SentUpdate(receipt=earlier, message=None)

@@ -49,6 +49,7 @@ class Payments:
                 key=debt.id,
                 run_id=debt.run_id,
                 is_failure=debt.body["is_failure"],
+                is_reply=True,
             )
         except (WorkflowNotFound, WorkflowEnded, SignalKeyConflict):
             return True
