@@ -39,7 +39,7 @@ class Outcome:
     moved_to: Mapping[str, int]
     """How many of them each node got."""
     loads: Mapping[str, int]
-    """The claims of each live node afterwards: the least loaded got the most."""
+    """The claims of each other live node afterwards: the least loaded got the most."""
     refused: int = 0
     """The engine's commits that were refused afterwards."""
 
@@ -177,5 +177,5 @@ def _outcome(engine_id: str, held: frozenset[str], moves: Iterable[Move], since_
         held=len(held),
         moved_ms=tuple(move.at_ms - since_ms for move in first.values()),
         moved_to=Counter(nodes.get(move.to_engine, move.to_engine) for move in first.values()),
-        loads=ledger.loads(),
+        loads={node: load for node, load in ledger.loads().items() if node != nodes.get(engine_id)},
     )

@@ -120,12 +120,9 @@ class Ledger:
         return {engine.id: engine.node for engine in self._store.engines.list()}
 
     def loads(self) -> Mapping[str, int]:
-        """The claims of each node that is alive."""
-        return {
-            node: state.claims
-            for node, state in sorted(self._engines_by_node().items())
-            if state.status == EngineStatus.LIVE and not state.is_silent
-        }
+        """The claims of each node whose engine is not draining or stopped."""
+        by_node = sorted(self._engines_by_node().items())
+        return {node: state.claims for node, state in by_node if state.status == EngineStatus.LIVE}
 
     def claims_of(self, engine_id: str) -> frozenset[str]:
         with self._store.database.reading() as connection:
