@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import pytest
-from deployment import GRACE, INTERVAL, SLACK, TTL, Deployment
+from deployment import BEATS_PER_TTL, GRACE, INTERVAL, SLACK, TTL, Deployment
 
 from weft_tasks.model import EngineStatus
 from weft_tasks.testing.waiting import wait_until
@@ -84,13 +84,19 @@ def test_a_cold_stop_aborts_the_turn_and_the_successor_begins_it_again(deploymen
     assert leaving.holders(["long", *leaving.parked]) == {deployment.engine("e2").id}
 
 
-def test_an_engine_killed_while_it_drains_leaves_its_long_turn_to_silence(deployment: Deployment, start: Start) -> None:
+def test_a_drain_longer_than_silence_keeps_its_claim_until_the_engine_is_killed(
+    deployment: Deployment, start: Start
+) -> None:
     leaving = Leaving(deployment, start)
+    before = deployment.weft.describe("long")
     leaving.worker.terminate()
     wait_until(lambda: deployment.held_by(leaving.engine_id) == {"long"}, what="the idle claims to move")
+    deployment.wait_for_beats("e1", beats=2 * BEATS_PER_TTL)
+    assert deployment.claims("long") == {"long": (leaving.engine_id, before.epoch)}
+    assert len(leaving.gate.comings) == 1
     leaving.worker.kill()
     leaving.gate.wait_for(2, timeout=TTL + GRACE + INTERVAL + SLACK)
     leaving.gate.open()
     deployment.wait_until_parked("long", *leaving.parked)
     assert leaving.holders(["long", *leaving.parked]) == {deployment.engine("e2").id}
-    assert len(deployment.committed_turns("long")) == 1
+    assert deployment.committed_turns("long") == [(0, before.epoch + 1)]

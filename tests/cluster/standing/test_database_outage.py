@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from deployment import BEATS_PER_TTL, SLACK, TTL, Deployment, NewLines
 from pytest_celery import CeleryTestSetup
 
+from weft_tasks.testing.databases import libpq_url
 from weft_tasks.testing.local_postgres import LocalPostgres
 from weft_tasks.testing.waiting import wait_until
 
@@ -42,3 +44,25 @@ def test_no_claim_moves_while_the_database_is_away_and_a_turn_in_hand_commits_wh
     deployment.wait_for_all(before)
     assert deployment.events("taken-over", *before) == []
     assert len(gate.comings) == 1
+
+
+def test_turns_survive_that_the_server_ends_every_connection_again_and_again(
+    setup: CeleryTestSetup, deployment: Deployment, local_postgres: LocalPostgres
+) -> None:
+    ids = [f"terminated-{n}" for n in range(30)]
+    deployment.park(*ids)
+    before = deployment.claims(*ids)
+    for n, id in enumerate(ids):
+        deployment.weft.signal(id, "event", "closed")
+        if n % 5 == 0:
+            end_all_connections(local_postgres)
+    deployment.wait_for_all(ids)
+    assert [deployment.committed_turns(id) for id in ids] == [[(0, before[id][1]), (1, before[id][1])] for id in ids]
+
+
+def end_all_connections(postgres: LocalPostgres) -> None:
+    others = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname LIKE 'weft%'"
+    )
+    with psycopg.connect(libpq_url(postgres.url())) as connection:
+        connection.execute(others)

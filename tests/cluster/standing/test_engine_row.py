@@ -8,7 +8,10 @@ import pytest
 from deployment import INTERVAL, SLACK, Deployment
 from pytest_celery import CeleryTestSetup
 
+from weft_tasks.celery_host.names import ENGINE_QUEUE_PREFIX
+from weft_tasks.celery_host.queues import engine_queue
 from weft_tasks.model import EngineStatus
+from weft_tasks.testing.local_redis import LocalRedis
 from weft_tasks.testing.waiting import wait_until
 
 
@@ -51,3 +54,20 @@ def test_an_engine_without_its_row_registers_anew_ends_its_turns_and_consumes_it
     for id in parked:
         # Its message comes through the new queue: no tick is needed.
         deployment.wait_for(id, timeout=timedelta(seconds=3))
+
+
+def test_what_an_engine_long_gone_left_behind_is_cleaned_up(
+    setup: CeleryTestSetup, deployment: Deployment, local_redis: LocalRedis
+) -> None:
+    engines = deployment.weft.store.engines
+    engines.register("long-gone", node="gone@local", host="elsewhere", pid=1, types=["once"], slots=1)
+    queue = f"{ENGINE_QUEUE_PREFIX}long-gone"
+    deployment.call("weft.run_turn", kwargs={}, queue=engine_queue("long-gone", deployment.weft.settings))
+    with local_redis.client() as client:
+        assert client.exists(queue)
+        long_ago = "UPDATE weft_engines SET heartbeat_at = 1, heartbeat_witnessed = -100000 WHERE id = 'long-gone'"
+        deployment.execute(long_ago)
+        wait_until(lambda: not deployment.engines("gone"), what="its row to go", timeout=INTERVAL + SLACK)
+        wait_until(lambda: not client.exists(queue), what="its queue to go", timeout=SLACK)
+        assert not any(queue.encode() in binding for binding in client.smembers("_kombu.binding.weft.engine"))
+    assert not deployment.query("SELECT 1 FROM weft_engine_types WHERE engine_id = 'long-gone'")

@@ -38,8 +38,9 @@ def test_a_killed_engine_starts_again_under_its_name_within_a_few_heartbeats_and
     process = setup.worker_cluster[0].process
     process.kill()
     process.start()
-    # Two heartbeats and a statement's time for a predecessor that may live, and a start of Python.
-    process.wait_for_log("weft.engine.started", timeout=2 * INTERVAL + 2 * SLACK)
+    # A start of Python may take long; then two heartbeats and a statement's time for a predecessor that may live.
+    process.wait_for_log("weft.engine.predecessor")
+    process.wait_for_log("weft.engine.started", timeout=2 * INTERVAL + SLACK)
     successor = deployment.engine("e1")
     assert (successor.id != killed, successor.status) == (True, EngineStatus.LIVE)
     wait_until(lambda: not deployment.held_by(killed), what="the old claims to move", timeout=2 * INTERVAL + SLACK)
