@@ -193,7 +193,7 @@ class Weft:
         self, type_name: str, id: str, name: str, payload: Json = None, *, input: Json = None, key: str | None = None
     ) -> SignalReceipt:
         """Send a signal to the workflow, and start it first if the id is free or its run has ended: one transaction."""
-        new = self._new_workflow(type_name, id, input)
+        new = self._new_workflow(type_name, checked_name("workflow id", id), input)
         while True:
             try:
                 return self._signal_or_start(new, name, payload, key)
@@ -523,7 +523,10 @@ class Weft:
         for engine_id in self.store.engines.list_deaf():
             self.dispatcher.send_turn(TurnMessage.question(engine_id))
         for engine_id in self.store.engines.clean_up():
-            delete_engine_queue(self.app, engine_id, self.settings)
+            self._remove_queue(engine_id)
+
+    def _remove_queue(self, engine_id: str) -> None:
+        delete_engine_queue(self.app, engine_id, self.settings)
 
 
 def _one_of(what: str, choices: type[Choice], value: str) -> Choice:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,4 +15,11 @@ from weft_tasks.testing.bed import WorkflowBed
 def bed(store_and_clock: tuple[Store, ManualClock]) -> Iterator[WorkflowBed]:
     """Two engines over an empty store with the default settings; the test registers its types."""
     with WorkflowBed(store=store_and_clock) as made:
+        yield made
+
+
+@pytest.fixture
+def sqlite_bed(fresh_store: Callable[[str], tuple[Store, ManualClock]]) -> Iterator[WorkflowBed]:
+    """The same on SQLite alone, for what is decided before any store is asked."""
+    with WorkflowBed(store=fresh_store("sqlite")) as made:
         yield made

@@ -12,7 +12,7 @@ from weft_tasks.passes.pool import OrderedPool
 from weft_tasks.passes.sweep import PassContext
 from weft_tasks.passes.work import Item, PoolReport, Result, Work
 from weft_tasks.results import PassKind
-from weft_tasks.settings import NEVER, Settings
+from weft_tasks.settings import Settings
 from weft_tasks.store import Store
 from weft_tasks.testing.bed_calls import Mailbox
 from weft_tasks.weft import Weft
@@ -40,12 +40,8 @@ class BedWeft(Weft):
             pools={kind: InlinePool(kind.value) for kind in PassKind},
         )
 
-    def _after_reclaim(self) -> None:
-        """As in production, but for the engines' queues: a bed has no broker to remove them from."""
-        self.payments.pay_overdue()
-        self.store.history.forget(self.settings.history_retention)
-        if self.settings.retention is not NEVER:
-            self.purge(older_than=self.settings.retention)
+    def _remove_queue(self, engine_id: str) -> None:
+        """A bed has no broker that would have one."""
 
 
 class InlinePool(OrderedPool):
