@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
@@ -145,14 +145,14 @@ class Deployment:
         """Start permits until this engine holds so many; their ids."""
         engine_id, started = self.engine(node).id, 0
 
-        def held() -> list[str]:
+        def enough() -> list[str]:
             nonlocal started
             self.park(f"{prefix}-{started}")
             started += 1
-            return sorted(id for id in self.held_by(engine_id) if id.startswith(f"{prefix}-"))
+            held = sorted(id for id in self.held_by(engine_id) if id.startswith(f"{prefix}-"))
+            return held if len(held) >= count else []
 
-        wait_until(lambda: len(held()) >= count, what=f"{node} to take {count} workflows")
-        return held()[:count]
+        return wait_until(enough, what=f"{node} to take {count} workflows")[:count]
 
     def wait_for_new_work_on(self, node: str, prefix: str) -> None:
         """Start workflows until this engine has run one of them."""
@@ -171,13 +171,13 @@ class Deployment:
         is_parked = and_(workflows.c.engine_id.is_not(None), workflows.c.waits != "[]", not_(workflows.c.due))
         self._wait_until_all(ids, is_parked, f"{len(ids)} workflows to be parked", timeout)
 
-    def wait_for_all(self, ids: Sequence[str], timeout: timedelta = PATIENCE) -> None:
+    def wait_for_all(self, ids: Collection[str], timeout: timedelta = PATIENCE) -> None:
         """Wait until all are completed."""
         has_completed = workflows.c.status == WorkflowStatus.COMPLETED
         self._wait_until_all(ids, has_completed, f"{len(ids)} workflows to complete", timeout)
 
-    def _wait_until_all(self, ids: Sequence[str], state: ColumnElement[bool], what: str, timeout: timedelta) -> None:
-        count = select(func.count()).select_from(workflows).where(workflows.c.id.in_(ids), state)
+    def _wait_until_all(self, ids: Collection[str], state: ColumnElement[bool], what: str, timeout: timedelta) -> None:
+        count = select(func.count()).select_from(workflows).where(workflows.c.id.in_(list(ids)), state)
 
         def are_all() -> bool:
             with self.weft.store.database.reading() as connection:

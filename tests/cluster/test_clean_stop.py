@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from deployment import BEATS_PER_TTL, GRACE, INTERVAL, SLACK, TTL, Deployment
@@ -18,7 +19,7 @@ Start = Callable[..., None]
 class Leaving:
     """Two workers; the one that will leave has one slot with a long turn in it, and holds parked workflows."""
 
-    def __init__(self, deployment: Deployment, start: Start, **options: object) -> None:
+    def __init__(self, deployment: Deployment, start: Start, **options: Any) -> None:
         self.deployment = deployment
         self.worker, self.other = deployment.worker("e1", concurrency=1, **options), deployment.worker("e2")
         self.gate = deployment.gate("long")

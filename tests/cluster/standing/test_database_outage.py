@@ -22,20 +22,21 @@ def test_no_claim_moves_while_the_database_is_away_and_a_turn_in_hand_commits_wh
     deployment.weft.start("stay", long, str(gate.path))
     gate.wait_for()
     before = deployment.claims(long, *ids)
-    logs = [NewLines(worker.process) for worker in setup.worker_cluster[:2]]
+    logs = [NewLines(worker.process) for worker in setup.worker_cluster]
+    hearts = logs[:2]
     local_postgres.process.stop() if way == "stopped" else local_postgres.pause()
     try:
         # A stopped server refuses at once, one beat every R/2; a frozen one makes each beat wait for its limits.
         beats = 2 * BEATS_PER_TTL if way == "stopped" else 2
-        for log in logs:
+        for log in hearts:
             log.wait_for(f"in_a_row={beats} ")
         gate.open()
-        for log in logs:
+        for log in hearts:
             log.wait_for(f"in_a_row={beats + 2} ")
     finally:
         local_postgres.start() if way == "stopped" else local_postgres.resume()
 
-    for log in logs:
+    for log in hearts:
         log.wait_for("weft.heart.back")
     wait_until(lambda: deployment.weft.describe(long).turn == 1, what="the turn to commit", timeout=TTL + SLACK)
     assert deployment.claims(long, *ids) == before
@@ -43,6 +44,7 @@ def test_no_claim_moves_while_the_database_is_away_and_a_turn_in_hand_commits_wh
         deployment.weft.signal(id, "event", "closed")
     deployment.wait_for_all(before)
     assert deployment.events("taken-over", *before) == []
+    assert not any("Traceback" in log.text for log in logs), "an outage is a line for each tick"
     assert len(gate.comings) == 1
 
 
