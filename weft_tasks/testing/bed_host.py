@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from weft_tasks.model import TurnMessage
-from weft_tasks.results import PassKind
+from weft_tasks.results import PassKind, reason_of
 from weft_tasks.store.turns import Turns
 from weft_tasks.testing.bed_calls import Mailbox
 from weft_tasks.testing.bed_crashes import CrashingTurns, CrashPlan, SimulatedCrash
@@ -146,6 +146,9 @@ class BedHost:
         for part in self.passes["run_once"]:
             if part["status"] in ("failed", "discovery-failed"):
                 raise PassBroke(part["pass"], part["error"])
+        if self._weft.tidying_errors:
+            error = self._weft.tidying_errors.pop()
+            raise PassBroke("reclaim", f"what comes after it raised {reason_of(error)}") from error
 
     def advance(self, duration: timedelta, limit: int) -> None:
         """Let time pass, with passes and turns as they fall due. Raises NeverParks after about `limit` turns."""

@@ -30,6 +30,7 @@ class BedWeft(Weft):
         self.node = "bed"
         self._clock = clock
         self._given_locks = AlwaysYes()
+        self.tidying_errors: list[Exception] = []
         vars(self).update(settings=settings, store=store, dispatcher=mailbox, events=events)
 
     @cached_property
@@ -39,6 +40,14 @@ class BedWeft(Weft):
             deadline=self.settings.pass_deadline,
             pools={kind: InlinePool(kind.value) for kind in PassKind},
         )
+
+    def _after_reclaim(self) -> None:
+        """The tick swallows what this raises, and tries again with the next pass; in a bed it is a bug to see."""
+        try:
+            super()._after_reclaim()
+        except Exception as error:
+            self.tidying_errors.append(error)
+            raise
 
     def _remove_queue(self, engine_id: str) -> None:
         """A bed has no broker that would have one."""
