@@ -256,6 +256,33 @@ def test_a_child_that_failed_and_was_retried_tells_its_parent_each_of_its_ends(b
     assert rows(bed, select(outbox)) == []
 
 
+def test_a_parent_that_failed_and_is_retried_hears_what_became_of_its_children_meanwhile(bed: WorkflowBed) -> None:
+    """They were cancelled with it, and nobody tells it again: without that it would wait for them for ever."""
+    broken = [True]
+
+    @bed.workflow("parent", retry=Retry(tries=1))
+    def parent(turn: Turn) -> TurnEnd | None:
+        if turn.number == 0:
+            turn.start_child("child", id="c", reply="child")
+        for told in turn.take("child"):
+            return turn.complete([told.is_failure, told.payload["status"]])
+        if turn.take("event") and broken:
+            raise RuntimeError("broken")
+        turn.wait("child", "event")
+        return None
+
+    bed.workflow("child")(wait_for_ever)
+    bed.start("parent", "p")
+    bed.run_due()
+    bed.signal("p", "event")
+    bed.advance(MINUTE)
+    assert (bed.status("p"), bed.status("c")) == (WorkflowStatus.FAILED, CANCELLED)
+    broken.clear()
+    bed.weft.retry("p")
+    bed.run_due()
+    assert bed.result("p") == [True, "cancelled"]
+
+
 # -- the close policy
 
 

@@ -294,6 +294,9 @@ def test_a_handler_that_raises_fails_neither_the_turn_nor_the_updates_around_it(
     with pytest.raises(UpdateFailed):
         bad.result(timeout=0)
     assert statuses(bed) == ["committed"] * len(bed.turns)
+    assert bed.calls == ()
+    assert [wait.name for wait in bed.describe(opened).waits] == ["close"]
+    assert [info.id for info in bed.weft.list()] == [opened]
 
 
 def test_signals_that_a_failed_update_took_are_there_for_the_main_handler(bed: WorkflowBed, opened: str) -> None:
