@@ -159,14 +159,18 @@ class Claims:
         return {"deposed_engine_id": holder, "deposed_witnessed": self._liveness.witnessed_now()}
 
     def _lock_target(self, connection: Connection, target: str, holder: str | None) -> bool:
-        """Lock the target's row, and the holder's, against heartbeats and drains until this transaction ends (O4)."""
+        """Lock the target's row, and the holder's, against drains and clean-ups until this transaction ends (O4).
+
+        Not against heartbeats: with many takeovers at once some of them hold the row at any moment, and locks that are
+        shared make an exclusive one wait for as long as that goes on.
+        """
         wanted = [engine_id for engine_id in (target, holder) if engine_id is not None]
         takes_work = self._liveness.can_take_work(engines)
         rows = connection.execute(
             select(engines.c.id, takes_work.label("takes_work"))
             .where(engines.c.id.in_(wanted))
             .order_by(engines.c.id)
-            .with_for_update(read=True, of=engines)
+            .with_for_update(read=True, key_share=True, of=engines)
         ).all()
         return any(row.takes_work for row in rows if row.id == target)
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
-from sqlalchemy import Connection, ScalarSelect, and_, delete, exists, func, insert, not_, select, update
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, delete, exists, func, insert, not_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from weft_tasks.errors import DuplicateNodeError
@@ -130,33 +130,30 @@ class Engines:
 
     def drain(self, engine_id: str) -> None:
         """From now on the engine is offered nothing and begins nothing (O6)."""
-        with self._database.transaction() as connection:
-            connection.execute(
-                update(engines)
-                .where(engines.c.id == engine_id, engines.c.status == EngineStatus.LIVE)
-                .values(status=EngineStatus.DRAINING)
-            )
+        self._change_status(
+            EngineStatus.DRAINING, engines.c.id == engine_id, engines.c.status == EngineStatus.LIVE, values={}
+        )
 
     def stop(self, engine_id: str) -> None:
         """The engine is silent at once; the last thing a clean stop writes (O6)."""
-        with self._database.transaction() as connection:
-            connection.execute(
-                update(engines).where(engines.c.id == engine_id).values(status=EngineStatus.STOPPED, in_hand="[]")
-            )
+        self._change_status(EngineStatus.STOPPED, engines.c.id == engine_id, values={"in_hand": "[]"})
 
     def stop_unless_beating(self, engine_id: str, last_beat: int) -> bool:
         """Stop a predecessor that has not beaten since `last_beat` was read; False if it has."""
+        return self._change_status(
+            EngineStatus.STOPPED, engines.c.id == engine_id, engines.c.beat == last_beat, values={"in_hand": "[]"}
+        )
+
+    def _change_status(self, status: EngineStatus, *which: ColumnElement[bool], values: Mapping[str, object]) -> bool:
+        """Waits for the takeovers that give the engine something at this moment, so that whoever then releases what it
+        holds finds that too. An update alone would not wait: it changes no key, and so meets none of their locks."""
         with self._database.transaction() as connection:
-            return bool(
-                connection.execute(
-                    update(engines)
-                    .where(engines.c.id == engine_id, engines.c.beat == last_beat)
-                    .values(status=EngineStatus.STOPPED, in_hand="[]")
-                ).rowcount
-            )
+            connection.execute(select(engines.c.id).where(*which).with_for_update())
+            changed = connection.execute(update(engines).where(*which).values(status=status, **values))
+        return bool(changed.rowcount)
 
     def mark_deaf(self, engine_id: str) -> None:
-        """O12: offered nothing until a turn begins there. A statement of its own: takeovers share a lock on the row."""
+        """O12: offered nothing until a turn begins there."""
         with self._database.transaction() as connection:
             connection.execute(update(engines).where(engines.c.id == engine_id, not_(engines.c.deaf)).values(deaf=True))
 
