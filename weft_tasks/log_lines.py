@@ -73,12 +73,12 @@ def log_event(event: Event) -> None:
 
 
 def _log_pass(result: PassResult[Any]) -> None:
-    if set(result.counts) <= _ROUTINE and result.status is PassStatus.COMPLETED and not result.split_slices:
+    needs_a_look = _needs_a_look(result)
+    if set(result.counts) <= _ROUTINE and not needs_a_look:
         return
     facts = " ".join(f"{name}={count}" for name, count in sorted(result.counts.items()))
-    ended_badly = result.status is not PassStatus.COMPLETED or result.split_slices
     logger.log(
-        logging.WARNING if ended_badly or "failed" in result.counts else logging.INFO,
+        logging.WARNING if needs_a_look else logging.INFO,
         "weft.pass.completed pass=%s status=%s seconds=%.3f %s%s%s%s",
         result.kind,
         result.status,
@@ -87,4 +87,14 @@ def _log_pass(result: PassResult[Any]) -> None:
         f" unreached={result.unreached}" if result.unreached else "",
         f" split_slices={result.split_slices} because={result.split_reason!r}" if result.split_slices else "",
         f" error={result.error!r}" if result.error else "",
+    )
+
+
+def _needs_a_look(result: PassResult[Any]) -> bool:
+    """A claim that is lost at its renewal does not: its workflow ended or moved since the work list was read."""
+    return (
+        result.status is not PassStatus.COMPLETED
+        or result.split_slices > 0
+        or result.unreached > 0
+        or any(outcome.status.value == "failed" and outcome.reason != "lost" for outcome in result.outcomes)
     )
