@@ -256,9 +256,7 @@ class Claims:
         others: call it again.
         """
         with self._database.transaction() as connection:
-            return self._release(
-                connection, _unlocked(workflows.c.engine_id == engine_id, not_(workflows.c.attempt_open))
-            )
+            return self._release(connection, _free_of(engine_id, not_(workflows.c.attempt_open)))
 
     def release_all(self, engine_id: str) -> int:
         """Release what the engine holds. A turn that is still open was aborted by the stop and does not count towards
@@ -267,7 +265,7 @@ class Claims:
         A workflow that somebody has locked just now is left to the takeover from the engine, which stops next.
         """
         with self._database.transaction() as connection:
-            return self._release(connection, _unlocked(workflows.c.engine_id == engine_id))
+            return self._release(connection, _free_of(engine_id))
 
     def _release(self, connection: Connection, *which: ColumnElement[bool]) -> int:
         released = connection.execute(
@@ -313,9 +311,16 @@ def _lock_claims(connection: Connection, which: ColumnElement[bool]) -> None:
         connection.execute(select(claims.c.workflow_id).where(which).order_by(claims.c.workflow_id).with_for_update())
 
 
-def _unlocked(*which: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Those of the workflows that nobody has locked; they are locked with this."""
-    free = select(workflows.c.id).where(*which).order_by(workflows.c.id).with_for_update(skip_locked=True)
+def _free_of(engine_id: str, *which: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Those of the engine's workflows that nobody has locked; they are locked with this. Found by its claims, so that
+    the cost follows them and not the workflows there are."""
+    held = select(claims.c.workflow_id).where(claims.c.engine_id == engine_id)
+    free = (
+        select(workflows.c.id)
+        .where(workflows.c.id.in_(held), workflows.c.engine_id == engine_id, *which)
+        .order_by(workflows.c.id)
+        .with_for_update(skip_locked=True, of=workflows)
+    )
     return workflows.c.id.in_(free.correlate(None))
 
 
