@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -141,17 +141,23 @@ def test_a_call_that_a_dead_process_did_not_send_is_sent_by_a_pass(bed: Workflow
     assert unpaid(bed) == []
 
 
-def test_a_call_that_the_broker_did_not_take_is_sent_until_it_does(bed: WorkflowBed) -> None:
-    bed.workflow("caller")(calls_task(CHARGE))
-    with bed.without_broker():
+def test_a_call_that_the_broker_did_not_take_is_sent_when_it_does(bed: WorkflowBed) -> None:
+    with ExitStack() as outage:
+
+        @bed.workflow("caller")
+        def caller(turn: Turn) -> None:
+            turn.call(CHARGE)
+            turn.wait("never")
+            outage.enter_context(bed.without_broker())
+
         bed.start("caller", "w")
-        bed.advance(MINUTE)
-        # Without a broker no turn is offered either; the engine gets it when the broker is back.
+        bed.run_due()
+        (owed,) = unpaid(bed)
+        bed.advance(timedelta(seconds=30))
+        assert (bed.describe("w").turn, bed.calls, unpaid(bed)) == (1, (), [owed])
     bed.advance(timedelta(seconds=11))
-    assert len(bed.calls) == 1
-    bed.reply(bed.calls[0])
-    bed.run_due()
-    assert bed.status("w") is WorkflowStatus.COMPLETED
+    assert [call.id for call in bed.calls] == [owed]
+    assert unpaid(bed) == []
 
 
 def test_a_call_that_was_sent_but_not_crossed_off_is_sent_again_under_the_same_id(

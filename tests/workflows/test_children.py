@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from flows import HOUR, MINUTE, collect, complete_with_input, fails, rows, wait_for_ever
+from flows import HOUR, MINUTE, collect, complete_with_input, fails, rows, statuses, wait_for_ever
 from sqlalchemy import select
 
 from weft_tasks.errors import InvalidInput, WorkflowNotCompleted, WorkflowNotFound
@@ -411,8 +411,11 @@ def test_the_turn_of_a_child_that_runs_when_its_parent_ends_cannot_commit(bed: W
         return turn.complete("too late")
 
     bed.start("parent", "p")
+    bed.run_due()
+    (ordered,) = [task_id for engine in bed.engines for task_id in bed.weft.store.aborts.list(engine)]
+    assert ordered
     bed.advance(MINUTE)
-    assert bed.status("c") is CANCELLED
+    assert (bed.status("c"), statuses(bed).count("refused")) == (CANCELLED, 1)
 
 
 def test_a_parent_that_ends_in_the_turn_that_starts_a_child_deals_with_it_by_its_policy(bed: WorkflowBed) -> None:

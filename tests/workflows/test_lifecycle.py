@@ -246,6 +246,23 @@ def test_the_turn_in_flight_is_fenced_off_aborted_and_cannot_commit(bed: Workflo
     assert len(bed.aborted) == 1
 
 
+@pytest.mark.parametrize("change", ["cancel", "terminate", "suspend", "resume", "retry", "time out"])
+def test_every_change_from_outside_raises_the_epoch_and_leaves_no_holder(bed: WorkflowBed, change: str) -> None:
+    before = {"resume": "suspended", "retry": "set-aside"}.get(change, "running")
+    bring_to(bed, before)
+    if change == "time out":
+        bed.start("collect", "t", timeout=HOUR)
+        bed.run_due()
+    id = "t" if change == "time out" else "w"
+    epoch = bed.describe(id).epoch
+    if change == "time out":
+        bed.advance(HOUR)
+    else:
+        getattr(bed.weft, change)(id)
+    info = bed.describe(id)
+    assert (info.epoch, info.engine_id) == (epoch + 1, None)
+
+
 # -- terminate
 
 
