@@ -34,7 +34,7 @@ class EventLog:
 def read_log(path: Path) -> EventLog:
     """Read the whole file. Raises LogError."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file)
             missing = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
             if missing:

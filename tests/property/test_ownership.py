@@ -12,7 +12,7 @@ from machine import Ownership
 from weft_tasks.store import Store
 from weft_tasks.store.clock import ManualClock
 
-EXAMPLES = int(os.environ.get("WEFT_PROPERTY_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("WEFT_PROPERTY_EXAMPLES", "50"))
 """The default is for every run of the suite; a night's worth is 20,000."""
 
 
@@ -30,7 +30,7 @@ def test_the_store_and_the_reference_agree_and_every_invariant_holds(
             max_examples=EXAMPLES,
             stateful_step_count=50,
             deadline=None,
-            derandomize=EXAMPLES <= 40,
+            derandomize=EXAMPLES <= 50,
             database=None,
             phases=(Phase.generate, Phase.shrink),
             suppress_health_check=list(HealthCheck),

@@ -61,3 +61,5 @@ def _lost_wakes(rows: Rows) -> Iterator[str]:
         pending = {s.name for s in rows.all("signals") if s.run_id == w.run_id and s.consumed_turn is None}
         if awaited & pending:
             yield f"{w.id} is parked on {sorted(awaited)} with {sorted(awaited & pending)} unconsumed"
+        if any(u.run_id == w.run_id and u.answered_at is None for u in rows.all("updates")):
+            yield f"{w.id} is parked with an update that nobody answers"

@@ -11,6 +11,7 @@ from weft_tasks.results import Answer
 from weft_tasks.store import Store
 from weft_tasks.store.signals import SentSignal
 from weft_tasks.store.turns import BegunTurn, CommitAnswer, CommitStatus, TurnOutcome
+from weft_tasks.store.updates import SentUpdate
 
 from .actor import Raised, Verb
 from .arena import Arena, Ending
@@ -104,6 +105,55 @@ def test_a_signal_that_arrives_while_a_turn_ends_is_not_lost(arena: Arena, world
             assert len(messages) == (1 if row.due else 0), "exactly one of the two tells the owner"
 
     arena.every_schedule(check, a=ENDINGS[ending](begun), b=send())
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_update_that_arrives_while_a_turn_ends_is_answered_by_the_next(
+    arena: Arena, world: World, ending: str
+) -> None:
+    """Somebody waits for its answer, whatever the workflow itself waits for."""
+    begun = world.begun("e1")
+
+    def check(end: Ending) -> None:
+        assert isinstance(end["a"], CommitAnswer)
+        stored = [update.status for update in end.after.all("updates")]
+        if ending == "ends":
+            assert stored == ([] if isinstance(end["b"], Raised) else ["abandoned"])
+            return
+        assert stored == ["pending"]
+        assert end.after.workflow().due
+        assert isinstance(end["b"], SentUpdate)
+        if ending != "retries":
+            messages = [m for m in (end["a"].next_message, end["b"].message) if m is not None]
+            assert len(messages) == 1, "exactly one of the two tells the owner"
+
+    arena.every_schedule(check, a=ENDINGS[ending](begun), b=ask())
+
+
+def test_of_two_updates_under_one_key_one_is_stored_and_both_get_its_receipt(arena: Arena, world: World) -> None:
+    world.parked("e1")
+
+    def check(end: Ending) -> None:
+        receipts = {sent.receipt for sent in end.answers.values() if isinstance(sent, SentUpdate)}
+        assert len(receipts) == len(end.after.all("updates")) == 1
+        assert sum(sent.message is not None for sent in end.answers.values() if isinstance(sent, SentUpdate)) == 1
+
+    arena.every_schedule(check, a=ask(key="k"), b=ask(key="k"))
+
+
+def test_a_signal_and_an_update_share_one_order(arena: Arena, world: World) -> None:
+    world.parked("e1")
+
+    def check(end: Ending) -> None:
+        arrived = [*end.after.all("signals"), *end.after.all("updates")]
+        assert sorted(row.number for row in arrived) == [1, 2]
+        assert end.after.workflow().inbox == 2
+
+    arena.every_schedule(check, a=send(), b=ask())
+
+
+def ask(*, key: str | None = None) -> Verb:
+    return lambda store: store.updates.send("w", "ask", "1", key=key or "some-key")
 
 
 def test_a_begin_sees_a_signal_or_its_commit_does(arena: Arena, world: World) -> None:
