@@ -261,7 +261,27 @@ def test_a_takeover_is_in_the_history_with_the_engine_that_lost(store_bed: Store
     take_over(store_bed)
 
     (entry,) = store_bed.store.history.list(workflow_id="w")
-    assert (entry.event, entry.engine_id, entry.epoch, entry.detail) == ("taken-over", "b", 2, {"from": "a"})
+    assert (entry.event, entry.engine_id, entry.epoch) == ("taken-over", "b", 2)
+    assert entry.detail == {"node": "b@host", "from": "a", "from_node": "a@host", "reason": "stopped"}
+
+
+def test_the_history_tells_why_a_holder_lost_its_workflow(store_bed: StoreBed) -> None:
+    for engine_id in ("silent", "deaf", "gone", "b"):
+        store_bed.engine(engine_id)
+    store_bed.held("w-deaf", by="deaf")
+    store_bed.held("w-silent", by="silent")
+    store_bed.held("w-gone", by="gone")
+    store_bed.leave_unanswered("w-deaf", DEAF_AFTER, by="deaf")
+    store_bed.live_through(SILENCE, "b", "deaf")
+    store_bed.remove_engine("gone")
+    for workflow_id in ("w-silent", "w-deaf", "w-gone"):
+        assert take_over(store_bed, workflow_id).answer == "won"
+
+    told = {entry.workflow_id: entry.detail for entry in store_bed.store.history.list(event="taken-over")}
+    assert told["w-silent"]["reason"] == "silent"
+    assert told["w-silent"]["silent_ms"] > SILENCE / MS
+    assert (told["w-deaf"]["reason"], told["w-deaf"]["from_node"]) == ("deaf", "deaf@host")
+    assert (told["w-gone"]["reason"], told["w-gone"]["from"]) == ("gone", "gone")
 
 
 def test_a_takeover_that_is_not_won_leaves_no_entry_in_the_history(store_bed: StoreBed) -> None:

@@ -31,12 +31,12 @@ from sqlalchemy import (
 )
 
 from weft_tasks.errors import StoreUnavailable
-from weft_tasks.model import HeldClaim
+from weft_tasks.model import EngineStatus, HeldClaim
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock, milliseconds
-from weft_tasks.store.database import Database
-from weft_tasks.store.history import record
+from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.history import record, record_released
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.tables import claims, engines, is_running, workflows
 
@@ -83,7 +83,7 @@ class Claims:
         `must_be_due=False` is for the reclaim pass, which also places a released workflow that is parked.
         """
         with self._database.transaction() as connection:
-            grant = self._grant(
+            return self._grant(
                 connection,
                 workflow_id,
                 run_id,
@@ -91,10 +91,8 @@ class Claims:
                 holder=None,
                 target=engine_id,
                 may=workflows.c.due if must_be_due else literal(True),
+                is_placing=not must_be_due,
             )
-            if grant.answer is TakeoverAnswer.WON and not must_be_due:
-                record(connection, self._clock, workflow_id, run_id, "placed", engine_id, grant.epoch, {})
-            return grant
 
     def take_over(self, workflow_id: str, run_id: str, holder: str, epoch: int, target: str) -> Grant:
         """Move a running workflow from a silent or deaf holder to `target`, under the next epoch (O4).
@@ -115,6 +113,7 @@ class Claims:
         holder: str | None,
         target: str,
         may: ColumnElement[bool],
+        is_placing: bool = False,
     ) -> Grant:
         is_named = (
             workflows.c.id == workflow_id,
@@ -124,7 +123,8 @@ class Claims:
         )
         if not _lock_workflow(connection, is_named):
             return Grant(answer=TakeoverAnswer.LOST)
-        if not self._lock_target(connection, target, holder):
+        engine_rows = self._lock_engines(connection, target, holder)
+        if target not in engine_rows or not engine_rows[target].takes_work:
             return Grant(answer=TakeoverAnswer.NO_TARGET)
         moved = connection.execute(
             update(workflows)
@@ -149,8 +149,12 @@ class Claims:
         if moved is None:
             return self._why_not(connection, is_named, target)
         self._write_claim(connection, workflow_id, target, moved.epoch)
+        to_node = {"node": engine_rows[target].node}
         if holder is not None:
-            record(connection, self._clock, workflow_id, run_id, "taken-over", target, moved.epoch, {"from": holder})
+            detail = {**to_node, "from": holder, **self._why_it_lost(engine_rows.get(holder))}
+            record(connection, self._clock, workflow_id, run_id, "taken-over", target, moved.epoch, detail)
+        elif is_placing:
+            record(connection, self._clock, workflow_id, run_id, "placed", target, moved.epoch, to_node)
         return Grant(
             answer=TakeoverAnswer.WON, epoch=moved.epoch, turn=moved.turn, is_due=moved.dispatched_witnessed is not None
         )
@@ -158,21 +162,36 @@ class Claims:
     def _deposed(self, holder: str) -> dict[str, object]:
         return {"deposed_engine_id": holder, "deposed_witnessed": self._liveness.witnessed_now()}
 
-    def _lock_target(self, connection: Connection, target: str, holder: str | None) -> bool:
+    def _lock_engines(self, connection: Connection, target: str, holder: str | None) -> dict[str, AnyRow]:
         """Lock the target's row, and the holder's, against drains and clean-ups until this transaction ends (O4).
 
         Not against heartbeats: with many takeovers at once some of them hold the row at any moment, and locks that are
         shared make an exclusive one wait for as long as that goes on.
         """
         wanted = [engine_id for engine_id in (target, holder) if engine_id is not None]
-        takes_work = self._liveness.can_take_work(engines)
         rows = connection.execute(
-            select(engines.c.id, takes_work.label("takes_work"))
+            select(
+                engines.c.id,
+                engines.c.node,
+                engines.c.status,
+                self._liveness.can_take_work(engines).label("takes_work"),
+                (self._liveness.witnessed_now() - engines.c.heartbeat_witnessed).label("silence"),
+            )
             .where(engines.c.id.in_(wanted))
             .order_by(engines.c.id)
             .with_for_update(read=True, key_share=True, of=engines)
         ).all()
-        return any(row.takes_work for row in rows if row.id == target)
+        return {row.id: row for row in rows}
+
+    def _why_it_lost(self, holder: AnyRow | None) -> dict[str, object]:
+        """For the history: what made the holder one that may be taken from (O4)."""
+        if holder is None:
+            return {"reason": "gone"}
+        if holder.status == EngineStatus.STOPPED:
+            return {"from_node": holder.node, "reason": "stopped"}
+        is_silent = holder.silence > milliseconds(self._settings.silence_limit)
+        reason = {"reason": "silent", "silent_ms": holder.silence} if is_silent else {"reason": "deaf"}
+        return {"from_node": holder.node, **reason}
 
     def _why_not(self, connection: Connection, is_named: Sequence[ColumnElement[bool]], target: str) -> Grant:
         can_run = connection.execute(select(self._liveness.can_run(literal(target))).where(*is_named)).scalar_one()
@@ -240,6 +259,8 @@ class Claims:
             with self._database.transaction() as connection:
                 released = self._release(
                     connection,
+                    claim.engine_id,
+                    "released",
                     workflows.c.id == claim.workflow_id,
                     workflows.c.engine_id == claim.engine_id,
                     workflows.c.epoch == claim.epoch,
@@ -256,7 +277,7 @@ class Claims:
         others: call it again.
         """
         with self._database.transaction() as connection:
-            return self._release(connection, _free_of(engine_id, not_(workflows.c.attempt_open)))
+            return self._release(connection, engine_id, "draining", _free_of(engine_id, not_(workflows.c.attempt_open)))
 
     def release_all(self, engine_id: str) -> int:
         """Release what the engine holds. A turn that is still open was aborted by the stop and does not count towards
@@ -265,9 +286,9 @@ class Claims:
         A workflow that somebody has locked just now is left to the takeover from the engine, which stops next.
         """
         with self._database.transaction() as connection:
-            return self._release(connection, _free_of(engine_id))
+            return self._release(connection, engine_id, "stopping", _free_of(engine_id))
 
-    def _release(self, connection: Connection, *which: ColumnElement[bool]) -> int:
+    def _release(self, connection: Connection, engine_id: str, reason: str, *which: ColumnElement[bool]) -> int:
         released = connection.execute(
             update(workflows)
             .where(*which)
@@ -279,11 +300,11 @@ class Claims:
                 attempt_open=False,
                 begun=case((workflows.c.attempt_open, workflows.c.begun - 1), else_=workflows.c.begun),
             )
-            .returning(workflows.c.id)
-        )
-        ids = list(released.scalars())
-        self.drop(connection, ids)
-        return len(ids)
+            .returning(workflows.c.id, workflows.c.run_id, workflows.c.epoch)
+        ).all()
+        self.drop(connection, [row.id for row in released])
+        record_released(connection, self._clock, released, engine_id, reason)
+        return len(released)
 
     def drop(self, connection: Connection, workflow_ids: Iterable[str]) -> None:
         """Delete the claim rows of workflows whose holder was deleted earlier in the same transaction."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,8 +11,11 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select
 
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
-from weft_tasks.store.database import Database
-from weft_tasks.store.tables import history
+from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.tables import engines, history
+
+LONGEST_REASON = 300
+"""Characters of a user's reason or error that an entry keeps; the workflow's row has all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,20 @@ def record(
             epoch=epoch,
             detail=json.dumps(dict(detail), sort_keys=True),
         )
+    )
+
+
+def record_released(
+    connection: Connection, clock: StoreClock, released: Sequence[AnyRow], engine_id: str, reason: str
+) -> None:
+    """Add an entry for each of these rows (id, run_id, epoch), which `engine_id` gave up in this transaction (O6)."""
+    if not released:
+        return
+    node = connection.execute(select(engines.c.node).where(engines.c.id == engine_id)).scalar_one_or_none()
+    detail = json.dumps({"reason": reason, **({} if node is None else {"node": node})}, sort_keys=True)
+    connection.execute(
+        insert(history).values(at=clock.now(), event="released", engine_id=engine_id, detail=detail),
+        [{"workflow_id": row.id, "run_id": row.run_id, "epoch": row.epoch} for row in released],
     )
 
 

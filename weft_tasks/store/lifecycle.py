@@ -7,9 +7,10 @@ so whatever turn is in flight cannot commit; the caller then has it aborted as f
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, select, update
@@ -23,7 +24,7 @@ from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import StoreClock, milliseconds
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.endings import UNDELIVERABLE, Endings
-from weft_tasks.store.history import record
+from weft_tasks.store.history import LONGEST_REASON, record
 from weft_tasks.store.outbox import Debt
 from weft_tasks.store.tables import engines, is_not_running, signals, store, workflows
 from weft_tasks.store.workflows import delete_runs, locked_row
@@ -197,15 +198,23 @@ class Lifecycle:
         return row
 
     def _end(self, connection: Connection, row: AnyRow, status: WorkflowStatus, error: str | None) -> Changed:
-        changed = self._change(connection, row, status.value, self._endings.ended(status, error))
+        reason = {} if error is None else {"reason": json.loads(error)["message"][:LONGEST_REASON]}
+        changed = self._change(connection, row, status.value, self._endings.ended(status, error), reason)
         debts = self._endings.follow(connection, row, status, result=None, error=error)
         return Changed(status=status, in_flight=changed.in_flight, debts=debts)
 
-    def _change(self, connection: Connection, row: AnyRow, event: str, values: dict[str, Any]) -> Changed:
+    def _change(
+        self,
+        connection: Connection,
+        row: AnyRow,
+        event: str,
+        values: dict[str, Any],
+        reason: Mapping[str, str] = MappingProxyType({}),
+    ) -> Changed:
         order_aborts(connection, workflows.c.id == row.id)
         connection.execute(update(workflows).where(workflows.c.id == row.id).values(values))
         self._claims.drop(connection, [row.id])
-        record(connection, self._clock, row.id, row.run_id, event, row.engine_id, row.epoch + 1, {})
+        record(connection, self._clock, row.id, row.run_id, event, row.engine_id, row.epoch + 1, reason)
         return Changed(status=WorkflowStatus(values["status"]), in_flight=self._in_flight(connection, row))
 
     def _in_flight(self, connection: Connection, row: AnyRow) -> TurnInFlight | None:

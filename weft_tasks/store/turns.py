@@ -41,7 +41,7 @@ from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import StoreClock, milliseconds, milliseconds_of, moment_of
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.endings import Endings
-from weft_tasks.store.history import record
+from weft_tasks.store.history import LONGEST_REASON, record, record_released
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import Debt, Outbox
 from weft_tasks.store.tables import engines, is_running, is_unanswered, signals, turns, updates, workflows
@@ -422,7 +422,9 @@ class Turns:
             "dispatched_witnessed": None,
         }
         with self._database.transaction() as connection:
-            answer, _row = self._close(connection, begun, true(), values)
+            answer, row = self._close(connection, begun, true(), values)
+            if row is not None:
+                self._record_failure(connection, begun, error, {"again_in_ms": milliseconds(delay)})
         return replace(answer, next_message=None)
 
     def give_up(self, begun: BegunTurn, error: str) -> CommitAnswer:
@@ -445,8 +447,21 @@ class Turns:
             answer, row = self._close(connection, begun, false(), values)
             if row is None:
                 return answer
+            self._record_failure(connection, begun, error, {"again_in_ms": None})
             debts = self._endings.follow(connection, row, WorkflowStatus.FAILED, result=None, error=error)
             return replace(answer, debts=debts)
+
+    def _record_failure(self, connection: Connection, begun: BegunTurn, error: str, then: Mapping[str, Any]) -> None:
+        """Leave in the history that the handler raised, and when it is tried again: None means never."""
+        facts = json.loads(error)
+        detail = {
+            "turn": begun.turn,
+            "attempt": begun.attempt,
+            "error": f"{facts.get('type')}: {facts.get('message')}"[:LONGEST_REASON],
+            **then,
+        }
+        clock, engine_id = self._clock, begun.engine_id
+        record(connection, clock, begun.workflow_id, begun.run_id, "turn-failed", engine_id, begun.epoch, detail)
 
     def was_closed_by(self, begun: BegunTurn) -> bool:
         """Whether this attempt committed its turn, or settled it, put it off or gave it up: resolves an unknown ending
@@ -513,7 +528,10 @@ class Turns:
             return CommitAnswer(status=CommitStatus.LOST), None
         if row.engine_id is None:
             self._claims.drop(connection, [begun.workflow_id])
-        return _won(begun, row), row
+        answer = _won(begun, row)
+        if answer.is_released:
+            record_released(connection, self._clock, [row], begun.engine_id, "draining")
+        return answer, row
 
     def _due_again(self, begun: BegunTurn, wants_more: bool) -> ColumnElement[bool]:
         """O9: a commit clears only what its begin saw; what arrived beyond the horizon keeps the workflow due."""
