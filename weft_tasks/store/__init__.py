@@ -15,8 +15,10 @@ from weft_tasks.store.database import Database, Limits
 from weft_tasks.store.endings import Endings
 from weft_tasks.store.engines import Engines
 from weft_tasks.store.history import History
+from weft_tasks.store.inspection import Inspections
 from weft_tasks.store.lifecycle import Lifecycle
 from weft_tasks.store.outbox import Outbox
+from weft_tasks.store.overview import Overviews
 from weft_tasks.store.pass_marks import PassMarks
 from weft_tasks.store.signals import Signals
 from weft_tasks.store.tables import store as store_row
@@ -41,6 +43,8 @@ class Store:
     aborts: Aborts
     pass_marks: PassMarks
     history: History
+    inspections: Inspections
+    overviews: Overviews
 
     @classmethod
     def open(cls, settings: Settings, *, clock: StoreClock | None = None, limits: Limits | None = None) -> Self:
@@ -50,11 +54,13 @@ class Store:
         claims = Claims(database, clock, settings)
         workflows = Workflows(database, clock, settings)
         outbox = Outbox(database, clock, settings)
+        engines, pass_marks = Engines(database, clock, settings), PassMarks(database, clock, settings)
+        history = History(database, clock)
         endings = Endings(clock, outbox, milliseconds(settings.cancel_bound))
         return cls(
             database=database,
             claims=claims,
-            engines=Engines(database, clock, settings),
+            engines=engines,
             workflows=workflows,
             turns=Turns(database, clock, settings, claims=claims, workflows=workflows, outbox=outbox, endings=endings),
             signals=Signals(database, clock, settings),
@@ -62,8 +68,10 @@ class Store:
             outbox=outbox,
             aborts=Aborts(database),
             lifecycle=Lifecycle(database, clock, settings, claims=claims, endings=endings),
-            pass_marks=PassMarks(database, clock, settings),
-            history=History(database, clock),
+            pass_marks=pass_marks,
+            history=history,
+            inspections=Inspections(database, clock, settings, workflows=workflows, history=history),
+            overviews=Overviews(database, clock, settings, engines=engines, pass_marks=pass_marks, workflows=workflows),
         )
 
     def id(self) -> str:

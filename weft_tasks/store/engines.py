@@ -34,14 +34,18 @@ class HeartbeatAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """An engine as its row and its claims describe it. `silence` is witnessed time since its last heartbeat."""
+    """An engine as its row and its claims describe it. `silence_ms` is witnessed time since its last heartbeat, which
+    decides; `heartbeat_age_ms` is the same by the database's clock, which also goes on when no engine beats."""
 
     id: str
     node: str
+    host: str
+    pid: int
     status: EngineStatus
     started_at: datetime
     heartbeat_at: datetime
     silence_ms: int
+    heartbeat_age_ms: int
     beat: int
     free_slots: int
     is_deaf: bool
@@ -183,6 +187,7 @@ class Engines:
                 engines,
                 func.coalesce(held.c.n, 0).label("claims"),
                 (self._liveness.witnessed_now() - engines.c.heartbeat_witnessed).label("silence"),
+                (self._clock.now() - engines.c.heartbeat_at).label("heartbeat_age"),
             )
             .outerjoin(held, held.c.engine_id == engines.c.id)
             .order_by(engines.c.started_at, engines.c.id)
@@ -196,10 +201,13 @@ class Engines:
             EngineInfo(
                 id=row.id,
                 node=row.node,
+                host=row.host,
+                pid=row.pid,
                 status=EngineStatus(row.status),
                 started_at=moment_of(row.started_at),
                 heartbeat_at=moment_of(row.heartbeat_at),
                 silence_ms=row.silence,
+                heartbeat_age_ms=row.heartbeat_age,
                 beat=row.beat,
                 free_slots=row.free_slots,
                 is_deaf=row.deaf,
