@@ -53,6 +53,9 @@ class Body(Protocol):
     def request_reclaim(self) -> None:
         """Ask for a reclaim pass at once."""
 
+    def take_nothing_new(self) -> None:
+        """Leave new workflows to other workers, from now on."""
+
 
 class ForkGuard:
     """No fork while the heart is inside the database: a child forked there inherits SQLite's locks for ever."""
@@ -199,6 +202,8 @@ class Heart:
             self._register_anew()
             return
         self._end_fenced_turns(hand)
+        if answer is HeartbeatAnswer.DRAINING and not self._is_draining:
+            self._drain_as_told()
         if self._is_draining:
             self._release_idle(answer)
 
@@ -213,6 +218,14 @@ class Heart:
         self._body.end_turns(still_running - self._told_to_end, force=False)
         self._body.end_turns(still_running & self._told_to_end, force=True)
         self._told_to_end = still_running
+
+    def _drain_as_told(self) -> None:
+        """Somebody marked the engine draining in the store (`weft drain`): as on the way down, but the worker stays."""
+        logger.info(
+            "weft.engine.told-to-drain engine=%s: it takes no new workflows until it is started again", self._engine_id
+        )
+        self._is_draining = True
+        self._body.take_nothing_new()
 
     def _release_idle(self, answer: HeartbeatAnswer) -> None:
         """Draining is committed before anything is released, so that every later commit sees it and releases its own

@@ -10,7 +10,7 @@ from celery import bootsteps, signals
 from celery.worker import state as worker_state
 
 from weft_tasks.celery_host.heart import ForkGuard, Hand
-from weft_tasks.celery_host.names import RUN_TURN
+from weft_tasks.celery_host.names import RUN_TURN, TURNS_QUEUE
 from weft_tasks.celery_host.queues import engine_queue, is_engine
 from weft_tasks.celery_host.quiet_ticks import hide_ticks_that_went_well
 from weft_tasks.errors import WeftError
@@ -125,6 +125,10 @@ class WorkerBody:
 
     def request_reclaim(self) -> None:
         self._weft.dispatcher.request_reclaim()
+
+    def take_nothing_new(self) -> None:
+        consumer = self._worker.consumer
+        consumer.call_soon(consumer.cancel_task_queue, TURNS_QUEUE)
 
     def end_turns(self, task_ids: Iterable[str], *, force: bool) -> None:
         """A pool that cannot end a task lets it run to its end; its commit is refused all the same."""
