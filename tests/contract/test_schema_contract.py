@@ -13,11 +13,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
 
-from weft_tasks.errors import SchemaError
+from weft_tasks.errors import InvalidInput, SchemaError
 from weft_tasks.settings import Settings
 from weft_tasks.store import Store
 from weft_tasks.store.database import Database
-from weft_tasks.store.schema import VERSION_TABLE, check, current_revision, head_revision, migrate
+from weft_tasks.store.schema import VERSION_TABLE, check, current_revision, goes_back, head_revision, migrate, revisions
 from weft_tasks.store.tables import metadata
 
 
@@ -191,3 +191,30 @@ def test_four_processes_that_migrate_at_once_all_succeed_and_one_does_the_work(e
     assert execute(database, "SELECT count(*) FROM weft_store") == [(1,)]
     check(database)
     database.dispose()
+
+
+def test_a_revision_that_nobody_knows_is_refused_before_anything_is_changed(database: Database) -> None:
+    with pytest.raises(InvalidInput, match=r"revision 'nonsense' is none of base, 0001.*, head"):
+        migrate(database, "nonsense")
+    assert current_revision(database) is None
+
+
+def test_a_schema_of_a_newer_release_is_not_migrated_by_an_older_one(database: Database) -> None:
+    migrate(database)
+    execute(database, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    for revision in ("head", "base"):
+        with pytest.raises(SchemaError, match=r"9999.*install the release"):
+            migrate(database, revision)
+    assert current_revision(database) == "9999"
+
+
+def test_a_revision_of_before_goes_back_and_the_one_it_is_at_does_not(database: Database) -> None:
+    first = revisions()[0]
+    assert not goes_back(database, "base")
+    assert not goes_back(database, "head")
+    migrate(database)
+    assert goes_back(database, "base")
+    assert not goes_back(database, "head")
+    assert goes_back(database, first) == (first != head_revision())
+    migrate(database, first)
+    assert current_revision(database) == first
