@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("weft_tasks.engine")
 
 UNSUPPORTED_POOLS = ("eventlet", "gevent")
+POOL_WATCH_S = 0.5
 
 
 class EngineStep(bootsteps.StartStopStep):
@@ -60,6 +61,12 @@ class EngineStep(bootsteps.StartStopStep):
             worker.hostname,
             ",".join(self.weft.registry.names) or "none",
         )
+
+    def register_with_event_loop(self, worker: Any, hub: Any) -> None:
+        """Look for dead pool processes twice a second. Celery itself looks when the pipe to one closes, which may be a
+        moment before the system tells its exit status, and then every 5 s: until that look nobody takes its place, and
+        its turn counts as in hand."""
+        hub.call_repeatedly(POOL_WATCH_S, worker.pool.maintain_pool)
 
     def stop(self, worker: Any) -> None:
         """Nothing yet: this comes before the pool has drained, and the heart must outlive its last turn."""

@@ -19,8 +19,8 @@ def test_a_turn_whose_process_was_killed_begins_again_under_the_same_epoch_and_c
     gate.wait_for(1)
     before = deployment.weft.describe("killed-child")
     os.kill(gate.comings[0], signal.SIGKILL)
-    # Celery notices within 5 s; two heartbeats that do not name the turn follow, then a reclaim pass.
-    gate.wait_for(2, timeout=5 * INTERVAL + 2 * INTERVAL + INTERVAL + SLACK)
+    # Noticed within half a second; two heartbeats that do not name the turn follow, then a reclaim pass.
+    gate.wait_for(2, timeout=0.5 * INTERVAL + 2 * INTERVAL + INTERVAL + SLACK)
     gate.open()
     after = deployment.wait_for("killed-child")
     assert (after.epoch, after.run_id) == (before.epoch, before.run_id)
