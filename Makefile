@@ -32,6 +32,13 @@ NAME ?= order
 example: install ## run the example NAME (order, approval, fanout, webshop) on DATABASE (sqlite, postgres)
 	$(BIN)/python -m examples.run '$(NAME)' --database '$(DATABASE)'
 
+# -- the documentation
+
+.PHONY: docs
+docs: install ## the documentation as a site in site/; a broken link or a name that is gone is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+	@echo "site/index.html"
+
 # -- tests: real servers as local processes, started and stopped by the tests themselves
 
 .PHONY: test test-quick test-cluster test-long

@@ -90,17 +90,24 @@ class WorkflowInfo:
     run_id: str
     status: WorkflowStatus
     is_cancelling: bool
+    """Cancelled, and its last turn has not ended yet."""
     engine_id: str | None
+    """The owner; None while it has none."""
     epoch: int
     turn: int
+    """The number of the turn that comes next, or runs now."""
     is_due: bool
+    """It must run: it has something to consume, or its first turn or another try to do."""
     waits: tuple[Wait, ...]
     pending_signals: int
     pending_updates: int
     state: dict[str, Json]
+    """`turn.state` as of the last commit."""
     input: Json
     result: Json
     error: dict[str, Json] | None
+    """Why it failed, was terminated or was set aside, or what its latest try raised: type and message, and a
+    traceback if something was raised."""
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None

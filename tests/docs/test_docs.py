@@ -5,15 +5,17 @@ A comment before a fenced block, invisible when rendered, says what becomes of i
     <!-- run -->                run it: sh with bash, python with exec, pycon as a doctest
     <!-- run: file NAME -->     write it to NAME, behind what is there; files are written before anything runs
     <!-- run: until "TEXT" -->  start it, wait until its log has TEXT, leave it running to the end of the page
+    <!-- run by FILE -->        that test takes it from the page and runs it
     <!-- not run: REASON -->    do nothing, for a reason
 
 Blocks of a page run in their order, in one folder, as in one terminal and one Python shell. Addresses are replaced by
-those of servers of the test. While you write: `python tests/docs/test_docs.py README.md` runs one page.
+those of servers of the test, and the reader's checkout by a copy of this one. While you write:
+`python tests/docs/test_docs.py README.md` runs one page.
 """
 
 from __future__ import annotations
 
-import doctest
+import json
 import os
 import re
 import shutil
@@ -25,7 +27,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,11 +35,21 @@ from weft_tasks.testing.ports import free_port
 from weft_tasks.testing.processes import LocalProcess, tail
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/workflows.md", "docs/operating.md")
+PAGES = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/workflows.md",
+    "docs/activities.md",
+    "docs/transactions.md",
+    "docs/testing.md",
+    "docs/operating.md",
+)
 ALL_PAGES = tuple(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
-LANGUAGES = ("sh", "python", "pycon")
-REDIS, FLOWER_PORT = "redis://127.0.0.1:6379", "5555"
+LANGUAGES = ("sh", "python", "pycon", "sql")
+REDIS, FLOWER_PORT, CHECKOUT = "redis://127.0.0.1:6379", "5555", "~/weft_tasks"
 """What the pages say, and the test replaces."""
+PACKAGE = ("weft_tasks", "pyproject.toml", "README.md", "LICENSE")
+PYTHON_SHELL = Path(__file__).with_name("python_shell.py")
 LONGEST_COMMAND_S = 90
 LONGEST_PAGE_S = 300
 """For a machine with two cores that is busy with other things; a page takes about twenty seconds on an idle one."""
@@ -66,6 +77,10 @@ class Block:
         return self._argument(r'run: until "(.+)"')
 
     @property
+    def by(self) -> str | None:
+        return self._argument(r"run by (\S+)")
+
+    @property
     def reason(self) -> str | None:
         return self._argument(r"not run: (.+)")
 
@@ -91,9 +106,15 @@ def test_every_block_says_whether_it_is_run(page: str) -> None:
     unclear = [
         block.where
         for block in blocks_of(page)
-        if not (block.mark == "run" or block.file or block.until or block.reason)
+        if not (block.mark == "run" or block.file or block.until or block.by or block.reason)
     ]
     assert not unclear
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_every_test_that_runs_a_block_takes_it_from_the_page(page: str) -> None:
+    for test in {block.by for block in blocks_of(page) if block.by}:
+        assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
@@ -150,7 +171,7 @@ class Page:
         self._folder, self._replaced, self._resources = folder, replaced, resources
         paths = (str(Path(sys.executable).parent), os.environ["PATH"])
         self._environment = {**os.environ, "PATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-        self._names: dict[str, Any] = {"__name__": "__page__"}
+        self._python: subprocess.Popen[str] | None = None
         self._processes: list[LocalProcess] = []
 
     def run(self, blocks: list[Block]) -> None:
@@ -161,8 +182,10 @@ class Page:
         for block in blocks:
             if block.until:
                 self._start(block, block.until)
+            elif block.mark == "run" and block.language == "sh":
+                self._run_sh(block)
             elif block.mark == "run":
-                {"sh": self._run_sh, "python": self._run_python, "pycon": self._run_session}[block.language](block)
+                self._run_python(block)
 
     def logs(self) -> str:
         return "\n".join(f"-- {process.name}\n{tail(process.log_text())}" for process in self._processes)
@@ -196,15 +219,30 @@ class Page:
         self._environment = dict(line.split("=", 1) for line in kept.read_text().split("\0") if "=" in line)
 
     def _run_python(self, block: Block) -> None:
-        exec(compile(self._text(block), block.where, "exec"), self._names)
+        if self._python is None:
+            self._python = self._started_python()
+        asked = {"where": block.where, "text": self._text(block), "session": block.language == "pycon"}
+        assert self._python.stdin is not None
+        assert self._python.stdout is not None
+        self._python.stdin.write(json.dumps(asked) + "\n")
+        self._python.stdin.flush()
+        answer = json.loads(self._python.stdout.readline())
+        if not answer["went_well"]:
+            raise PageError(f"{block.where} went another way:\n{answer['printed']}")
 
-    def _run_session(self, block: Block) -> None:
-        session = doctest.DocTestParser().get_doctest(self._text(block), self._names, block.where, block.where, 0)
-        options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-        failed = doctest.DocTestRunner(optionflags=options).run(session, clear_globs=False).failed
-        self._names.update(session.globs)
-        if failed:
-            raise PageError(f"{block.where}: {failed} lines of the session went another way")
+    def _started_python(self) -> subprocess.Popen[str]:
+        """The shell, from the first block that needs it on: with what the page has installed and exported by then."""
+        python = subprocess.Popen(
+            ["python", str(PYTHON_SHELL)],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._resources.callback(python.wait)
+        self._resources.callback(python.kill)
+        return python
 
     def _text(self, block: Block) -> str:
         text = block.text
@@ -214,19 +252,32 @@ class Page:
 
 
 def run_page(page: str, folder: Path) -> None:
-    """Run the blocks of a page in `folder`, beside the shipped celeryconfig.py. Raises what goes wrong."""
-    shutil.copy(ROOT / "celeryconfig.py", folder)
-    os.chdir(folder)
-    sys.path.insert(0, str(folder))
+    """Run the blocks of a page in `folder`, beside the shipped celeryconfig.py if it has none of its own. Raises what
+    goes wrong."""
+    blocks = list(blocks_of(page))
+    if not any(block.file == "celeryconfig.py" for block in blocks):
+        shutil.copy(ROOT / "celeryconfig.py", folder)
     with ExitStack() as resources:
         redis = resources.enter_context(LocalRedis())
-        replaced = {REDIS: redis.url().rpartition("/")[0], FLOWER_PORT: str(free_port())}
+        checkout = Path(resources.enter_context(tempfile.TemporaryDirectory()))
+        if any(CHECKOUT in block.text for block in blocks):
+            _copy_package(checkout)
+        replaced = {REDIS: redis.url().rpartition("/")[0], FLOWER_PORT: str(free_port()), CHECKOUT: str(checkout)}
         running = Page(folder, replaced, resources)
         try:
-            running.run(list(blocks_of(page)))
+            running.run(blocks)
         except BaseException:
             sys.stdout.write(running.logs())
             raise
+
+
+def _copy_package(folder: Path) -> None:
+    """What pip builds a wheel from. It writes into the folder, which must not be this one."""
+    for name in PACKAGE:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder)
 
 
 if __name__ == "__main__":
