@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from weft_tasks.handles import UpdateHandle, WorkflowHandle
     from weft_tasks.model import SignalReceipt, UpdateReceipt, WorkflowInfo, WorkflowStatus
+    from weft_tasks.settings import NEVER
     from weft_tasks.weft import OnConflict, Weft
     from weft_tasks.workflows.registry import Retry, WorkflowType
     from weft_tasks.workflows.turn import Turn, TurnEnd
@@ -52,6 +53,7 @@ _HOME = {
     "WorkflowType": "weft_tasks.workflows.registry",
     "UpdateHandle": "weft_tasks.handles",
     "WorkflowHandle": "weft_tasks.handles",
+    "NEVER": "weft_tasks.settings",
     # what it answers
     "SignalReceipt": "weft_tasks.model",
     "UpdateReceipt": "weft_tasks.model",
@@ -80,6 +82,7 @@ _HOME = {
 }
 
 __all__ = [
+    "NEVER",
     "DuplicateNodeError",
     "InvalidInput",
     "LockUnavailable",

@@ -71,7 +71,42 @@ class PublishFailed:
     error: str
 
 
-Event: TypeAlias = ClaimLost | WakeDiscarded | TurnFailed | CommitUnknown | PassCompleted | PublishFailed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeUnknown:
+    """The result backend did not say what became of a called task; a later pass asks again."""
+
+    workflow_id: str
+    call_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyRecovered:
+    """A called task had ended and its reply had not come: a pass read its outcome from the result backend."""
+
+    workflow_id: str
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSentAgain:
+    """Of a called task neither reply nor outcome was known for `weft_call_resend_after`: it was taken for lost."""
+
+    workflow_id: str
+    call_id: str
+
+
+Event: TypeAlias = (
+    ClaimLost
+    | WakeDiscarded
+    | TurnFailed
+    | CommitUnknown
+    | PassCompleted
+    | PublishFailed
+    | OutcomeUnknown
+    | ReplyRecovered
+    | CallSentAgain
+)
 Sink: TypeAlias = Callable[[Event], None]
 
 

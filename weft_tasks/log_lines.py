@@ -6,11 +6,14 @@ import logging
 from typing import Any
 
 from weft_tasks.events import (
+    CallSentAgain,
     ClaimLost,
     CommitUnknown,
     Event,
+    OutcomeUnknown,
     PassCompleted,
     PublishFailed,
+    ReplyRecovered,
     TurnFailed,
     WakeDiscarded,
 )
@@ -69,6 +72,25 @@ def log_event(event: Event) -> None:
         case PublishFailed():
             logger.warning(
                 "weft.publish.failed message=%r error=%r: the row sends it again", event.message, event.error
+            )
+        case OutcomeUnknown():
+            logger.warning(
+                "weft.call.unknown workflow=%r call=%s error=%r: a later pass asks again",
+                event.workflow_id,
+                event.call_id,
+                event.error,
+            )
+        case ReplyRecovered():
+            logger.warning(
+                "weft.call.recovered workflow=%r call=%s: its reply had not come, but its outcome was known",
+                event.workflow_id,
+                event.call_id,
+            )
+        case CallSentAgain():
+            logger.warning(
+                "weft.call.resent workflow=%r call=%s: nothing was heard of it since it was sent",
+                event.workflow_id,
+                event.call_id,
             )
 
 

@@ -71,6 +71,9 @@ class Settings:
     how long changes of ownership are kept."""
     retention: timedelta = NEVER
     """How long an ended workflow is kept before the reclaim pass purges it. Default: until somebody purges it."""
+    call_resend_after: timedelta = timedelta(hours=1)
+    """How long after a called task was sent, its countdown not counted, it is taken for lost and sent again if neither
+    its reply nor its outcome is known: longer than it may take, retries and queueing included. NEVER leaves it out."""
     payload_limit: int = 256 * 1024
     """Bytes of JSON that one state, input, result or signal may have."""
     publish_timeout: timedelta = timedelta(seconds=1)

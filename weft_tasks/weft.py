@@ -29,7 +29,6 @@ from weft_tasks.errors import (
     InvalidInput,
     LockUnavailable,
     SettingsError,
-    SignalKeyConflict,
     WeftError,
     WorkflowAlreadyExists,
     WorkflowEnded,
@@ -340,23 +339,6 @@ class Weft:
             raise InvalidInput("status", f"of a workflow to purge must be an ending, not {', '.join(alive)}")
         return self.store.lifecycle.purge(older_than=age, statuses=statuses, limit=limit)
 
-    def deliver_reply(
-        self, id: str, run_id: str, call_id: str, name: str, payload: Json, *, is_failure: bool = False
-    ) -> None:
-        """Deliver what became of a called task, once, to the run that called it. What `weft.reply` calls.
-
-        Of a task that ran twice the first outcome counts, whatever the second one was.
-        """
-        text = encode("reply", payload, self.settings.payload_limit)
-        try:
-            sent = self.store.signals.send(
-                id, name, text, key=call_id, run_id=run_id, is_failure=is_failure, is_reply=True
-            )
-        except SignalKeyConflict:
-            return
-        if sent.message is not None:
-            self.dispatcher.send_turn(sent.message)
-
     def _new_workflow(
         self,
         type_name: str,
@@ -453,7 +435,13 @@ class Weft:
 
     @cached_property
     def payments(self) -> Payments:
-        return Payments(outbox=self.store.outbox, signals=self.store.signals, dispatcher=self.dispatcher)
+        return Payments(
+            outbox=self.store.outbox,
+            signals=self.store.signals,
+            dispatcher=self.dispatcher,
+            payload_limit=self.settings.payload_limit,
+            events=self.events,
+        )
 
     @cached_property
     def _commits(self) -> AfterCommit:

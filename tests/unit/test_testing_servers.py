@@ -261,10 +261,14 @@ def test_postgres_restarts_empty() -> None:
 
 def test_pausing_postgres_stops_its_backends_too(local_postgres: LocalPostgres, table_url: str) -> None:
     with psycopg.connect(libpq_url(table_url)):
-        family = local_postgres.process.member_pids()
         local_postgres.pause()
-        assert {psutil.Process(pid).status() for pid in family} == {psutil.STATUS_STOPPED}
-        local_postgres.resume()
+        try:
+            # Asked for now: a worker of PostgreSQL's own may have ended a moment before.
+            family = local_postgres.process.member_pids()
+            assert len(family) > 1
+            assert {psutil.Process(pid).status() for pid in family} == {psutil.STATUS_STOPPED}
+        finally:
+            local_postgres.resume()
     assert fruit_in(table_url) == ["apple"]
 
 

@@ -270,6 +270,9 @@ class Sent:
         self.calls.append(debt)
         return True
 
+    def outcome_of_call(self, debt: Debt) -> None:
+        return None
+
     def request_reclaim(self) -> None:
         self.reclaims += 1
 
@@ -302,7 +305,13 @@ class Bench:
             claims=self.store.claims,
             turns=turns or self.store.turns,
             dispatcher=self.sent,
-            payments=Payments(outbox=self.store.outbox, signals=self.store.signals, dispatcher=self.sent),
+            payments=Payments(
+                outbox=self.store.outbox,
+                signals=self.store.signals,
+                dispatcher=self.sent,
+                payload_limit=SETTINGS.payload_limit,
+                events=Events(self.events.append),
+            ),
             settings=SETTINGS,
             events=Events(self.events.append),
             sleep=self.slept.append,

@@ -12,6 +12,7 @@ from celery import Celery, chain, chord, group
 from flows import HOUR, MINUTE, calls_task, collect, rows, statuses
 from sqlalchemy import select
 
+from weft_tasks import NEVER
 from weft_tasks.celery_host.publisher import CeleryDispatcher
 from weft_tasks.celery_host.replies import signature_of
 from weft_tasks.errors import StoreUnavailable, WorkflowNotCompleted
@@ -23,6 +24,7 @@ from weft_tasks.store.tables import outbox, signals
 from weft_tasks.testing import Call, WorkflowBed
 from weft_tasks.testing.plugin import NewBed
 from weft_tasks.weft import Weft
+from weft_tasks.workflows.dispatcher import CallOutcome
 from weft_tasks.workflows.registry import Retry
 from weft_tasks.workflows.turn import Turn, TurnEnd
 
@@ -38,7 +40,13 @@ def divide(x: int, y: int) -> float:
 
 
 def unpaid(bed: WorkflowBed) -> list[str]:
-    return [row.id for row in rows(bed, select(outbox.c.id))]
+    """Calls that are still to be sent."""
+    return [row.id for row in rows(bed, select(outbox.c.id).where(outbox.c.sent_witnessed.is_(None)))]
+
+
+def awaited(bed: WorkflowBed) -> list[str]:
+    """Calls that were sent and whose reply has not come."""
+    return [row.id for row in rows(bed, select(outbox.c.id).where(outbox.c.sent_witnessed.is_not(None)))]
 
 
 @pytest.fixture
@@ -163,7 +171,7 @@ def test_a_call_that_the_broker_did_not_take_is_sent_when_it_does(bed: WorkflowB
 def test_a_call_that_was_sent_but_not_crossed_off_is_sent_again_under_the_same_id(
     bed: WorkflowBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(_debt_id: str) -> None:
+    def lost(_debt: Debt) -> None:
         raise StoreUnavailable("lost")
 
     bed.workflow("caller")(calls_task(CHARGE))
@@ -217,6 +225,204 @@ def test_a_call_that_is_still_owed_is_sent_though_its_workflow_is_purged_or_star
     bed.advance(MINUTE)
     assert [call.task for call in bed.calls] == ["shop.ship"]
     assert unpaid(bed) == []
+
+
+# -- calls that the broker loses
+
+
+def outcomes(bed: WorkflowBed, monkeypatch: pytest.MonkeyPatch) -> dict[str, CallOutcome]:
+    """The result backend that a bed has not."""
+    known: dict[str, CallOutcome] = {}
+    monkeypatch.setattr(bed.weft.dispatcher, "outcome_of_call", lambda debt: known.get(debt.id))
+    return known
+
+
+def test_a_call_is_owed_until_its_reply_has_come(bed: WorkflowBed, charged: Call) -> None:
+    assert awaited(bed) == [charged.id]
+    bed.reply(charged, 7)
+    assert awaited(bed) == []
+
+
+@pytest.mark.parametrize("is_failure", [False, True])
+def test_an_outcome_whose_reply_was_lost_is_found_in_the_result_backend(
+    bed: WorkflowBed, charged: Call, monkeypatch: pytest.MonkeyPatch, is_failure: bool
+) -> None:
+    outcomes(bed, monkeypatch)[charged.id] = CallOutcome(payload={"receipt": 7}, is_failure=is_failure)
+    bed.advance(MINUTE)
+    assert bed.result("w") == {"payload": {"receipt": 7}, "is_failure": is_failure}
+    assert awaited(bed) == []
+    assert bed.calls == (charged,)
+
+
+def test_a_reply_that_comes_after_all_is_no_second_one(bed: WorkflowBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = twice(bed)
+    outcomes(bed, monkeypatch)[call.id] = CallOutcome(payload="first", is_failure=False)
+    bed.advance(MINUTE)
+    bed.reply(call, "second")
+    bed.run_due()
+    assert bed.describe("w").state == {"replies": ["first"]}
+
+
+def test_an_outcome_that_is_not_json_comes_back_as_a_failure(
+    bed: WorkflowBed, charged: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes(bed, monkeypatch)[charged.id] = CallOutcome(payload=object(), is_failure=False)  # type: ignore[arg-type]
+    bed.advance(MINUTE)
+    result: Any = bed.result("w")
+    assert result["is_failure"] is True
+    assert "not JSON" in result["payload"]["message"]
+
+
+def test_a_task_of_which_nothing_is_heard_is_sent_again_under_the_same_id(bed: WorkflowBed, charged: Call) -> None:
+    bed.advance(timedelta(minutes=59))
+    assert bed.calls == (charged,)
+    bed.advance(timedelta(minutes=11))
+    assert bed.calls == (charged, charged)
+    assert awaited(bed) == [charged.id]
+    bed.reply(charged, 7)
+    bed.run_due()
+    assert bed.result("w") == {"payload": 7, "is_failure": False}
+
+
+def test_after_each_resending_the_same_time_passes_again(bed: WorkflowBed, charged: Call) -> None:
+    for sent in (2, 3, 4):
+        bed.advance(timedelta(minutes=30))
+        assert len(bed.calls) == sent - 1
+        bed.advance(timedelta(minutes=41))
+        assert len(bed.calls) == sent
+
+
+@pytest.mark.parametrize("resend_after", [60, timedelta(minutes=1)])
+def test_a_call_may_say_when_it_is_taken_for_lost(bed: WorkflowBed, resend_after: timedelta | float) -> None:
+    @bed.workflow("caller")
+    def caller(turn: Turn) -> None:
+        turn.call(CHARGE, reply="done", resend_after=resend_after)
+        turn.wait("done")
+
+    bed.start("caller", "w")
+    bed.run_due()
+    bed.advance(timedelta(minutes=3))
+    assert len(bed.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "put_off", [{"countdown": 7200}, {"eta": datetime(2100, 1, 1, tzinfo=UTC)}], ids=lambda put_off: next(iter(put_off))
+)
+def test_the_time_until_a_task_may_run_does_not_count(bed: WorkflowBed, put_off: dict[str, Any]) -> None:
+    bed.workflow("caller")(calls_task({**CHARGE, "options": put_off}))
+    bed.start("caller", "w")
+    bed.run_due()
+    bed.advance(timedelta(hours=2, minutes=50))
+    assert len(bed.calls) == 1
+    if "countdown" in put_off:
+        bed.advance(timedelta(minutes=21))
+        assert len(bed.calls) == 2
+
+
+def test_a_call_that_must_not_run_twice_may_never_be_sent_again(bed: WorkflowBed) -> None:
+    @bed.workflow("caller")
+    def caller(turn: Turn) -> None:
+        turn.call(CHARGE, reply="done", resend_after=NEVER)
+        turn.wait("done")
+
+    bed.start("caller", "w")
+    bed.run_due()
+    bed.advance(timedelta(days=3))
+    assert len(bed.calls) == 1
+    assert awaited(bed) == [bed.calls[0].id]
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ({"resend_after": 60}, "only with a reply"),
+        ({"reply": "done", "resend_after": 0}, "more than 0"),
+        ({"reply": "done", "resend_after": -1}, "resend_after"),
+        ({"reply": "done", "resend_after": "soon"}, "resend_after"),
+    ],
+)
+def test_a_time_that_cannot_be_is_refused(bed: WorkflowBed, how: dict[str, Any], problem: str) -> None:
+    @bed.workflow("caller", retry=Retry(tries=1))
+    def caller(turn: Turn) -> None:
+        turn.call(CHARGE, **how)
+
+    bed.start("caller", "w")
+    bed.run_due()
+    with pytest.raises(WorkflowNotCompleted, match=problem):
+        bed.result("w")
+    assert bed.calls == ()
+
+
+def test_nothing_is_asked_and_nothing_sent_again_for_a_workflow_that_is_over(bed: WorkflowBed, charged: Call) -> None:
+    bed.weft.terminate("w")
+    bed.advance(timedelta(hours=3))
+    assert bed.calls == (charged,)
+    assert awaited(bed) == []
+
+
+@pytest.mark.parametrize("away", ["purge", "restart"])
+def test_a_run_that_is_gone_takes_its_awaited_calls_along(bed: WorkflowBed, charged: Call, away: str) -> None:
+    bed.weft.terminate("w")
+    if away == "restart":
+        bed.start("caller", "w", on_conflict="restart-if-ended")
+    else:
+        bed.advance(timedelta(milliseconds=1))
+        bed.weft.purge(older_than=timedelta(0))
+    assert charged.id not in awaited(bed)
+
+
+def test_a_suspended_workflow_still_hears_of_its_calls(
+    bed: WorkflowBed, charged: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.weft.suspend("w")
+    outcomes(bed, monkeypatch)[charged.id] = CallOutcome(payload=7, is_failure=False)
+    bed.advance(MINUTE)
+    bed.weft.resume("w")
+    bed.run_due()
+    assert bed.result("w") == {"payload": 7, "is_failure": False}
+
+
+def test_a_failed_run_waits_for_its_retry_before_a_call_is_sent_again(
+    bed: WorkflowBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = [True]
+
+    @bed.workflow("caller", retry=Retry(tries=1))
+    def caller(turn: Turn) -> None:
+        if turn.number == 0:
+            turn.call(CHARGE, reply="done")
+        elif broken:
+            raise RuntimeError("broken")
+        turn.take("go")
+        turn.wait("done", "go")
+
+    bed.start("caller", "w")
+    bed.run_due()
+    bed.signal("w", "go")
+    bed.run_due()
+    assert bed.describe("w").status is WorkflowStatus.FAILED
+    bed.advance(timedelta(hours=3))
+    assert len(bed.calls) == 1
+    broken.clear()
+    bed.weft.retry("w")
+    bed.advance(timedelta(minutes=11))
+    assert len(bed.calls) == 2
+
+
+def test_a_store_that_fails_in_between_leaves_the_call_owed(
+    bed: WorkflowBed, charged: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes(bed, monkeypatch)[charged.id] = CallOutcome(payload=7, is_failure=False)
+
+    def fail(*_args: Any, **_kwargs: Any) -> None:
+        raise StoreUnavailable("lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bed.weft.store.signals, "send", fail)
+        bed.advance(MINUTE)
+    assert awaited(bed) == [charged.id]
+    bed.advance(timedelta(minutes=10))
+    assert bed.result("w") == {"payload": 7, "is_failure": False}
 
 
 # -- replies
@@ -501,6 +707,17 @@ def test_a_result_comes_back_through_celerys_own_link(workflow_bed: NewBed, app:
 def test_a_chain_comes_back_with_the_result_of_its_last_task(workflow_bed: NewBed, app: Celery) -> None:
     signature = app.tasks["add"].s(1, 2) | app.tasks["add"].s(3) | app.tasks["divide"].s(2)
     assert eagerly(workflow_bed, app, signature) == {"payload": 3.0, "is_failure": False}
+
+
+def test_the_tasks_of_a_chain_have_the_same_ids_in_every_try(bed: WorkflowBed, app: Celery) -> None:
+    add = app.tasks["add"]
+    bed.workflow("caller")(calls_task(add.s(1, 2) | add.s(3) | add.s(4)))
+    bed.start("caller", "w")
+    bed.run_due()
+    (call,) = bed.calls
+    message = published(app, call, "celery")
+    rest = [part["options"]["task_id"] for part in message["body"][2]["chain"]]
+    assert [message["headers"]["id"], *rest] == [f"{call.id}.1", call.id, f"{call.id}.2"]
 
 
 @pytest.mark.parametrize("place", ["alone", "in a chain"])

@@ -1,36 +1,30 @@
-"""Sending messages after a commit: never longer than the publish timeout, whatever state the broker is in.
-
-A daemon thread per process publishes, and its caller waits for it only so long. While the thread is stuck on a silent
-broker further messages are given up at once: they are hints, and the rows send them again (O9).
-"""
+"""Sending messages after a commit: never longer than the publish timeout, whatever state the broker is in. They are
+hints: what is given up is sent again by the rows (O9)."""
 
 from __future__ import annotations
 
 import os
-import queue
-import threading
-import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from celery import Celery
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
+from weft_tasks.celery_host.bounded import BoundedThread
 from weft_tasks.celery_host.names import MAINTENANCE_QUEUE, RUN_TURN, TASK_OF_PASS, TURNS_QUEUE
 from weft_tasks.celery_host.queues import engine_queue
-from weft_tasks.celery_host.replies import signature_of
-from weft_tasks.events import Events, PublishFailed
+from weft_tasks.celery_host.replies import read_outcome, signature_of
+from weft_tasks.events import Events, OutcomeUnknown, PublishFailed
 from weft_tasks.model import TurnMessage
-from weft_tasks.results import PassKind, reason_of
+from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
 from weft_tasks.store.lifecycle import TurnInFlight
 from weft_tasks.store.outbox import Debt
+from weft_tasks.workflows.dispatcher import CallOutcome
 
-BACKLOG = 1000
-"""Messages that may wait for the thread before further ones are given up."""
+Made = TypeVar("Made")
 
 
 class CeleryDispatcher:
@@ -41,6 +35,7 @@ class CeleryDispatcher:
         self._settings = settings
         self._events = events
         self._publishers: dict[int, _Publisher] = {}
+        self._readers: dict[int, BoundedThread] = {}
 
     def send_turn(self, message: TurnMessage) -> bool:
         """Offer a turn to the engine it names, or a new workflow to any."""
@@ -74,6 +69,14 @@ class CeleryDispatcher:
             lambda producer: signature_of(self._app, debt).apply_async(task_id=debt.id, producer=producer, retry=False),
         )
 
+    def outcome_of_call(self, debt: Debt) -> CallOutcome | None:
+        """What the result backend says, if it says it in time; a task may also keep no result at all."""
+        found: list[CallOutcome | None] = []
+        error = self._reader().call(lambda: found.append(read_outcome(self._app, debt.id)))
+        if error is not None:
+            self._events.emit(OutcomeUnknown(call_id=debt.id, workflow_id=debt.workflow_id, error=error))
+        return found[0] if found else None
+
     def abort(self, in_flight: TurnInFlight) -> None:
         """Tell the node to end a turn that was fenced off. Its heart does if this is lost (O7)."""
         self._publish(
@@ -97,6 +100,13 @@ class CeleryDispatcher:
             ),
         )
 
+    def _reader(self) -> BoundedThread:
+        """This process's thread for the result backend, which may be stuck while the broker is not."""
+        timeout = self._settings.publish_timeout.total_seconds()
+        return _of_this_process(
+            self._readers, lambda: BoundedThread("weft-results", timeout, waits_for="the result backend")
+        )
+
     def _publish(self, what: str, send: Callable[[Producer], Any]) -> bool:
         error = self._publisher().publish(send)
         if error is None:
@@ -105,76 +115,38 @@ class CeleryDispatcher:
         return False
 
     def _publisher(self) -> _Publisher:
-        """This process's thread and connection; a fork starts without either."""
-        pid = os.getpid()
-        publisher = self._publishers.get(pid)
-        if publisher is None:
-            timeout = self._settings.publish_timeout.total_seconds()
-            publisher = self._publishers.setdefault(pid, _Publisher(self._app, timeout))
-        return publisher
+        timeout = self._settings.publish_timeout.total_seconds()
+        return _of_this_process(self._publishers, lambda: _Publisher(self._app, timeout))
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
-    send: Callable[[Producer], Any]
-    done: threading.Event = field(default_factory=threading.Event)
-    error: str | None = None
-    is_given_up: bool = False
+def _of_this_process(made: dict[int, Made], make: Callable[[], Made]) -> Made:
+    """This process's own: a fork starts without thread and connection."""
+    pid = os.getpid()
+    found = made.get(pid)
+    return made.setdefault(pid, make()) if found is None else found
 
 
 class _Publisher:
-    """One thread, one connection, jobs in order."""
+    """The process's connection for publishing, used by one thread alone."""
 
     def __init__(self, app: Celery, timeout: float) -> None:
         self._app = app
         self._timeout = timeout
-        self._jobs: queue.Queue[_Job] = queue.Queue(maxsize=BACKLOG)
-        self._busy_since: float | None = None
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread = BoundedThread("weft-publisher", timeout, waits_for="the broker")
+        self._producer: Producer | None = None
 
     def publish(self, send: Callable[[Producer], Any]) -> str | None:
         """None once the broker has the message, else why that is not known."""
-        if self._is_stuck():
-            return "the broker does not answer"
-        self._start()
-        job = _Job(send)
+        return self._thread.call(lambda: self._send(send))
+
+    def _send(self, send: Callable[[Producer], Any]) -> None:
         try:
-            self._jobs.put_nowait(job)
-        except queue.Full:
-            return f"{BACKLOG} messages are waiting for the broker"
-        if job.done.wait(self._timeout):
-            return job.error
-        job.is_given_up = True
-        return f"the broker did not answer within {self._timeout:g} s"
-
-    def _is_stuck(self) -> bool:
-        busy_since = self._busy_since
-        return busy_since is not None and time.monotonic() - busy_since > self._timeout
-
-    def _start(self) -> None:
-        if self._thread is None:
-            with self._starting:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="weft-publisher", daemon=True)
-                    self._thread.start()
-
-    def _run(self) -> None:
-        producer: Producer | None = None
-        while True:
-            job = self._jobs.get()
-            if job.is_given_up:
-                continue
-            self._busy_since = time.monotonic()
-            try:
-                producer = producer or self._app.amqp.Producer(self._connect())
-                job.send(producer)
-            except Exception as error:
-                job.error = reason_of(error)
-                _close(producer)
-                producer = None
-            self._busy_since = None
-            job.done.set()
+            self._producer = self._producer or self._app.amqp.Producer(self._connect())
+            send(self._producer)
+        except Exception:
+            _close(self._producer)
+            self._producer = None
+            raise
 
     def _connect(self) -> Connection:
         ours = {"socket_timeout": self._timeout, "socket_connect_timeout": self._timeout}

@@ -1,7 +1,8 @@
 """The way back of a called task: its result or its failure becomes a signal of the workflow that called it.
 
 Celery's own callbacks carry it: a link for the result, an errback for the failure. The call's id is the signal's key:
-a task that ran twice, or a callback that was delivered twice, is one signal all the same.
+a task that ran twice, or a callback that was delivered twice, is one signal all the same. A callback that was lost is
+made up for by a pass, which reads the outcome from the result backend.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery, Task
+from celery.backends.base import DisabledBackend
 from celery.canvas import Signature
+from celery.states import READY_STATES, SUCCESS
 from celery.utils.functional import head_from_fun
 
 from weft_tasks.celery_host.names import MAINTENANCE_QUEUE, REPLY, REPLY_FAILURE
-from weft_tasks.errors import InvalidInput, StoreUnavailable, WorkflowEnded, WorkflowNotFound
-from weft_tasks.model import Json
+from weft_tasks.errors import StoreUnavailable, WorkflowEnded, WorkflowNotFound
 from weft_tasks.store.outbox import Debt
+from weft_tasks.workflows.dispatcher import CallOutcome
 
 if TYPE_CHECKING:
     from weft_tasks.weft import Weft
@@ -24,7 +27,7 @@ RETRY_DELAY_S = 5
 
 
 class ReplyTask(Task):
-    """Delivers a result. Repeated until the store has it: nobody else knows the result any more."""
+    """Delivers a result. Repeated until the store has it: perhaps nobody else knows the result any more."""
 
     name = REPLY
     ignore_result = True
@@ -44,15 +47,12 @@ class ReplyTask(Task):
     def _deliver(
         self, result: Any, *, workflow_id: str, run_id: str, call_id: str, reply: str, is_failure: bool = False
     ) -> str:
+        payments = self._weft.payments
         try:
-            self._weft.deliver_reply(workflow_id, run_id, call_id, reply, result, is_failure=is_failure)
+            problem = payments.deliver_reply(workflow_id, run_id, call_id, reply, result, is_failure=is_failure)
         except (WorkflowNotFound, WorkflowEnded) as gone:
             return f"not delivered: {gone}"
-        except InvalidInput as error:
-            failure: Json = {"type": "InvalidInput", "message": str(error)}
-            self._weft.deliver_reply(workflow_id, run_id, call_id, reply, failure, is_failure=True)
-            return f"delivered as a failure: {error}"
-        return "delivered"
+        return "delivered" if problem is None else f"delivered as a failure: {problem}"
 
 
 class ReplyFailureTask(Task):
@@ -85,7 +85,23 @@ ReplyFailureTask.__header__ = staticmethod(head_from_fun(_head))
 
 def _described(failure: tuple[Any, ...]) -> dict[str, Any]:
     _request, error, trace = failure[:3]
+    return _failure(error, trace)
+
+
+def _failure(error: object, trace: object) -> dict[str, Any]:
     return {"type": type(error).__name__, "message": str(error)[:2000], "traceback": str(trace or "")[-8000:]}
+
+
+def read_outcome(app: Celery, call_id: str) -> CallOutcome | None:
+    """What the result backend knows of a task that has ended; None if nothing. Raises whatever the backend raises."""
+    if isinstance(app.backend, DisabledBackend):
+        return None
+    known = app.backend.get_task_meta(call_id, cache=False)
+    if known["status"] not in READY_STATES:
+        return None
+    if known["status"] == SUCCESS:
+        return CallOutcome(payload=known["result"], is_failure=False)
+    return CallOutcome(payload=_failure(known["result"], known.get("traceback")), is_failure=True)
 
 
 def register_reply_tasks(app: Celery, weft: Weft) -> None:

@@ -1,24 +1,37 @@
 """What commits owe to others: tasks to send, and replies to parents. Written with the commit, paid right after it, and
-paid by a pass when the process died in between. Paying twice is harmless: a reply has a key, a task a stable id."""
+paid by a pass when the process died in between. Paying twice is harmless: a reply has a key, a task a stable id.
+
+A call whose reply is wanted stays owed until the reply has come. The broker may lose the task or its reply, so a pass
+asks for the outcome, less and less often, and in the end sends the task again.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, insert, select, update
 
-from weft_tasks.settings import Settings
+from weft_tasks.model import WorkflowStatus
+from weft_tasks.settings import NEVER, Settings
 from weft_tasks.store.clock import StoreClock, milliseconds
-from weft_tasks.store.database import Database
+from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.liveness import Liveness
-from weft_tasks.store.tables import outbox
+from weft_tasks.store.tables import outbox, workflows
 
 BATCH = 500
 """Overdue debts that one pass takes on."""
+FIRST_QUESTION = 4
+"""Renew intervals from sending a call to the first question for its outcome; each further pause is twice as long."""
+LONGEST_PAUSE = timedelta(minutes=10)
+
+_TAKE_REPLIES = (WorkflowStatus.RUNNING, WorkflowStatus.SUSPENDED, WorkflowStatus.SET_ASIDE, WorkflowStatus.FAILED)
+"""A failed run keeps what comes in for its retry."""
+_GO_ON = (WorkflowStatus.RUNNING, WorkflowStatus.SUSPENDED)
 
 
 class DebtKind(StrEnum):
@@ -26,6 +39,16 @@ class DebtKind(StrEnum):
     """A Celery task to send; the body is its signature."""
     REPLY = "reply"
     """A signal to a parent: how its child ended."""
+
+
+class Due(StrEnum):
+    """What a debt is due for."""
+
+    SEND = "send"
+    ASK = "ask"
+    """It was sent; what became of it?"""
+    SEND_AGAIN = "send-again"
+    """It was sent so long ago that it is taken for lost, unless its outcome is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +60,12 @@ class Debt:
     workflow_id: str
     run_id: str
     body: Mapping[str, Any]
+    due: Due = Due.SEND
+
+    @property
+    def awaits_reply(self) -> bool:
+        """A call that is owed until its reply has come."""
+        return self.kind is DebtKind.CALL and self.body["reply"] is not None
 
 
 class Outbox:
@@ -46,46 +75,110 @@ class Outbox:
         self._database = database
         self._clock = clock
         self._interval = milliseconds(settings.renew_interval)
+        self._resend_after = None if settings.call_resend_after == NEVER else milliseconds(settings.call_resend_after)
         self._liveness = Liveness(settings, clock)
 
     def owe(self, connection: Connection, debts: Sequence[Debt]) -> None:
         """Write debts within the caller's transaction."""
         if debts:
-            connection.execute(insert(outbox).values(created_at=self._clock.now(), **self._sent_now()), _rows(debts))
+            look = {"next_look_witnessed": self._from_now(self._interval), "pause": self._interval}
+            connection.execute(insert(outbox).values(created_at=self._clock.now(), **look), _rows(debts))
 
-    def pay(self, debt_id: str) -> None:
-        """The debt is paid and forgotten."""
+    def pay(self, debt: Debt) -> None:
+        """What could be done is done: the debt is forgotten, or awaits its reply from now on."""
         with self._database.transaction() as connection:
-            connection.execute(delete(outbox).where(outbox.c.id == debt_id))
+            if not debt.awaits_reply:
+                forget(connection, debt.id)
+                return
+            pause = FIRST_QUESTION * self._interval
+            connection.execute(
+                update(outbox)
+                .where(outbox.c.id == debt.id)
+                .values(
+                    sent_witnessed=self._liveness.witnessed_now(),
+                    next_look_witnessed=self._from_now(pause),
+                    pause=_next_pause(pause),
+                )
+            )
+
+    def forget(self, debt_id: str) -> None:
+        """Nothing is owed any more: its reply has come, or nobody is left to take it."""
+        with self._database.transaction() as connection:
+            forget(connection, debt_id)
 
     def list_overdue(self) -> tuple[Debt, ...]:
-        """Debts that nobody paid within R of witnessed time, oldest first; each is then left alone for another R."""
-        is_overdue = outbox.c.dispatched_witnessed + self._interval < self._liveness.witnessed_now()
+        """Debts that nobody paid within R of witnessed time, and calls to ask about, those that waited longest first;
+        each is then left alone for its pause. A call that was sent is forgotten once its run takes no more replies."""
+        is_overdue = outbox.c.next_look_witnessed < self._liveness.witnessed_now()
         with self._database.transaction() as connection:
             rows = connection.execute(
-                select(outbox)
+                select(outbox, workflows.c.status, self._sent_ago().label("sent_ago"))
+                .outerjoin_from(
+                    outbox,
+                    workflows,
+                    and_(workflows.c.id == outbox.c.workflow_id, workflows.c.run_id == outbox.c.run_id),
+                )
                 .where(is_overdue)
-                .order_by(outbox.c.dispatched_witnessed, outbox.c.id)
+                .order_by(outbox.c.next_look_witnessed, outbox.c.id)
                 .limit(BATCH)
                 # What another pass has just taken is left to it.
-                .with_for_update(skip_locked=True)
+                .with_for_update(skip_locked=True, of=outbox)
             ).all()
-            if rows:
-                taken = outbox.c.id.in_([row.id for row in rows])
-                connection.execute(update(outbox).where(taken).values(self._sent_now()))
-        return tuple(
-            Debt(
-                id=row.id,
-                kind=DebtKind(row.kind),
-                workflow_id=row.workflow_id,
-                run_id=row.run_id,
-                body=json.loads(row.body),
+            over = [row.id for row in rows if row.sent_witnessed is not None and row.status not in _TAKE_REPLIES]
+            taken = [row for row in rows if row.id not in over]
+            if over:
+                forget(connection, *over)
+            if taken:
+                self._leave_alone(connection, [row.id for row in taken])
+        return tuple(self._debt(row) for row in taken)
+
+    def _leave_alone(self, connection: Connection, debt_ids: Sequence[str]) -> None:
+        """Until its pause is over. That of a call which was sent grows: it may take long, and nothing is lost."""
+        longer = case(
+            (2 * outbox.c.pause > milliseconds(LONGEST_PAUSE), milliseconds(LONGEST_PAUSE)), else_=2 * outbox.c.pause
+        )
+        connection.execute(
+            update(outbox)
+            .where(outbox.c.id.in_(debt_ids))
+            .values(
+                next_look_witnessed=self._from_now(outbox.c.pause),
+                pause=case((outbox.c.sent_witnessed.is_(None), outbox.c.pause), else_=longer),
             )
-            for row in rows
         )
 
-    def _sent_now(self) -> dict[str, Any]:
-        return {"dispatched_witnessed": self._liveness.witnessed_now()}
+    def _debt(self, row: AnyRow) -> Debt:
+        body = json.loads(row.body)
+        return Debt(
+            id=row.id,
+            kind=DebtKind(row.kind),
+            workflow_id=row.workflow_id,
+            run_id=row.run_id,
+            body=body,
+            due=self._due(row, body),
+        )
+
+    def _due(self, row: AnyRow, body: Mapping[str, Any]) -> Due:
+        if row.sent_witnessed is None:
+            return Due.SEND
+        resend_after = body.get("resend_after_ms", self._resend_after)
+        if resend_after is None or row.status not in _GO_ON:
+            return Due.ASK
+        return Due.SEND_AGAIN if row.sent_ago >= resend_after + body.get("put_off_ms", 0) else Due.ASK
+
+    def _sent_ago(self) -> ColumnElement[int]:
+        return self._liveness.witnessed_now() - outbox.c.sent_witnessed
+
+    def _from_now(self, pause: int | ColumnElement[int]) -> ColumnElement[int]:
+        return self._liveness.witnessed_now() + pause
+
+
+def forget(connection: Connection, *debt_ids: str) -> None:
+    """Delete debts within the caller's transaction."""
+    connection.execute(delete(outbox).where(outbox.c.id.in_(debt_ids)))
+
+
+def _next_pause(pause: int) -> int:
+    return min(2 * pause, milliseconds(LONGEST_PAUSE))
 
 
 def _rows(debts: Sequence[Debt]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.endings import UNDELIVERABLE
 from weft_tasks.store.inbox import IS_PARKED, Inbox
 from weft_tasks.store.liveness import Liveness
+from weft_tasks.store.outbox import forget
 from weft_tasks.store.payloads import say_the_same
 from weft_tasks.store.tables import signals, workflows
 from weft_tasks.store.waits import waits_of
@@ -68,10 +69,13 @@ class Signals:
 
         One transaction, or the caller's. Raises WorkflowNotFound, WorkflowEnded, or SignalKeyConflict when the key was
         used for another name or payload; the same signal sent again gets the first receipt. With a `run_id` it is for
-        that run and no other. A reply, which nobody sends again, is also taken by a run that has failed: for its retry.
+        that run and no other. A reply, whose key is the id of the debt that it pays, pays it in the same transaction;
+        and a run that has failed takes it too: for its retry.
         """
         with self._database.transaction(connection) as own:
             row = self._inbox.lock(own, workflow_id, run_id=run_id)
+            if is_reply and key is not None:
+                forget(own, key)
             earlier = self._earlier(own, row, name, payload, key)
             if earlier is not None:
                 return SentSignal(receipt=earlier, message=None)

@@ -214,7 +214,8 @@ Index(
 )
 Index("uq_weft_updates_key", updates.c.run_id, updates.c.key, unique=True)
 
-# What a commit owes to others: tasks to send, and replies to parents. A row goes when its debt is paid.
+# What a commit owes to others: tasks to send, and replies to parents. A row goes when its debt is paid; that of a task
+# whose reply is wanted, when the reply has come.
 outbox = Table(
     "weft_outbox",
     metadata,
@@ -223,11 +224,14 @@ outbox = Table(
     Column("workflow_id", Id, nullable=False),
     Column("run_id", String(32), nullable=False),
     Column("body", Text, nullable=False),
-    # The one who commits it sends it at once; after R of witnessed time a pass does.
-    Column("dispatched_witnessed", BigInteger, nullable=False),
+    # The one who commits it sends it at once. When a pass looks at it next, and the pause that follows this look.
+    Column("next_look_witnessed", BigInteger, nullable=False),
+    Column("pause", BigInteger, nullable=False),
+    # When the broker took it, of a call that awaits its reply.
+    Column("sent_witnessed", BigInteger),
     Column("created_at", BigInteger, nullable=False),
 )
-Index("ix_weft_outbox_dispatched", outbox.c.dispatched_witnessed)
+Index("ix_weft_outbox_next_look", outbox.c.next_look_witnessed)
 
 # Turns that were fenced off while they ran, until their engine has ended them.
 aborts = Table(

@@ -361,11 +361,12 @@ def locked_row(connection: Connection, workflow_id: str) -> AnyRow | None:
 def delete_runs(connection: Connection, run_ids: Sequence[str]) -> None:
     """Delete runs with everything that belongs to them, within the caller's transaction.
 
-    Calls that are still owed are not theirs any more: the turn that made them has committed.
+    Calls that are still to be sent are not theirs any more: the turn that made them has committed.
     """
     for table in (signals, updates, turns, workflows):
         connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
-    connection.execute(delete(outbox).where(outbox.c.run_id.in_(run_ids), outbox.c.kind == DebtKind.REPLY))
+    is_theirs = or_(outbox.c.kind == DebtKind.REPLY, outbox.c.sent_witnessed.is_not(None))
+    connection.execute(delete(outbox).where(outbox.c.run_id.in_(run_ids), is_theirs))
 
 
 def _insert_if_free(connection: Connection) -> Any:

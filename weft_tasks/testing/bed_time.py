@@ -104,7 +104,11 @@ class BedTime:
         overslept = and_(not_(workflows.c.due), workflows.c.next_deadline_at <= self._clock.now())
         open_work = exists().where(is_running, or_(dead, due, unowned, overslept, workflows.c.attempt_open))
         with self._store.database.reading() as connection:
-            return bool(connection.execute(select(or_(open_work, exists().where(outbox.c.id != "")))).scalar_one())
+            return bool(
+                connection.execute(
+                    select(or_(open_work, exists().where(outbox.c.sent_witnessed.is_(None))))
+                ).scalar_one()
+            )
 
     def _next_moment(self) -> datetime | None:
         """The next time at which something happens by itself."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from weft_tasks.errors import InvalidInput, TurnError
 from weft_tasks.model import Json, NewWorkflow, Parent, WorkflowStatus
+from weft_tasks.settings import NEVER
 from weft_tasks.store.outbox import Debt
 from weft_tasks.store.payloads import checked_duration, checked_name, encode
 from weft_tasks.store.turns import BegunTurn, BufferedSignal, TurnOutcome, UpdateOutcome
@@ -162,11 +163,12 @@ class Turn:
 
     # -- tasks and children
 
-    def call(self, signature: Any, *, reply: str | None = None) -> str:
+    def call(self, signature: Any, *, reply: str | None = None, resend_after: timedelta | float | None = None) -> str:
         """Send a Celery task once this turn has committed; returns the id that the task will have.
 
         What it returns comes back as a signal named `reply`, once; if it fails for good, as a signal with `is_failure`.
-        Its queue, countdown, retries and limits are the signature's own. A chain counts as one call.
+        Its queue, countdown, retries and limits are the signature's own. A chain counts as one call. A task of which
+        nothing is known for `resend_after` is taken for lost and sent again under the same id; NEVER leaves that out.
         """
         call_id = f"{self.run_id}-{self.number}-{len(self._calls)}"
         if reply is not None:
@@ -179,6 +181,7 @@ class Turn:
                 workflow_id=self.workflow_id,
                 run_id=self.run_id,
                 payload_limit=self._limit,
+                resend_after=_checked_resend(resend_after, reply),
             )
         )
         return call_id
@@ -328,3 +331,18 @@ class Turn:
         if self._end is None or self._end.reason is None:
             return None
         return encode("failure reason", {"type": "WorkflowFailed", "message": self._end.reason}, self._limit)
+
+
+def _checked_resend(resend_after: timedelta | float | None, reply: str | None) -> timedelta | None:
+    if resend_after is None:
+        return None
+    if resend_after == NEVER:
+        return NEVER
+    if reply is None:
+        raise TurnError(
+            "turn.call takes resend_after only with a reply: without one nobody notices that a task is lost"
+        )
+    duration = checked_duration("resend_after", resend_after)
+    if not duration:
+        raise InvalidInput("resend_after", "must be more than 0 seconds")
+    return duration

@@ -35,6 +35,8 @@ CANCEL_BOUND = timedelta(seconds=15)
 SETTINGS = {
     "weft_begun_turn_limit": 3,
     "weft_cancel_bound": CANCEL_BOUND.total_seconds(),
+    # A killed worker can take a message along that Redis has handed over and kombu not yet noted.
+    "weft_call_resend_after": 10,
     # So that an activity whose worker was killed is redelivered within the test.
     "broker_transport_options": {
         "socket_timeout": 10,

@@ -77,7 +77,7 @@ def set_traps(weft: Weft) -> None:
     """Wrap the verbs between which a process can die."""
     turns, payments, dispatcher, signals = weft.store.turns, weft.payments, weft.dispatcher, weft.store.signals
     commit, retry_later, pay, send_call = turns.commit, turns.retry_later, payments.pay, dispatcher.send_call
-    send, deliver = signals.send, weft.deliver_reply
+    send, deliver = signals.send, payments.deliver_reply
 
     def committed(begun: Any, outcome: Any) -> Any:
         parts = parts_of(begun.turn, outcome)
@@ -111,10 +111,11 @@ def set_traps(weft: Weft) -> None:
         reached(f"after-signal-{name}", id)
         return answer
 
-    def delivered(id: str, *arguments: Any, **options: Any) -> None:
+    def delivered(id: str, *arguments: Any, **options: Any) -> str | None:
         reached("before-reply-delivered", id)
-        deliver(id, *arguments, **options)
+        problem = deliver(id, *arguments, **options)
         reached("after-reply-delivered", id)
+        return problem
 
     wrapped: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (turns, "commit", committed),
@@ -122,7 +123,7 @@ def set_traps(weft: Weft) -> None:
         (payments, "pay", paid),
         (dispatcher, "send_call", called),
         (signals, "send", sent),
-        (weft, "deliver_reply", delivered),
+        (payments, "deliver_reply", delivered),
     )
     for owner, name, verb in wrapped:
         setattr(owner, name, verb)

@@ -14,7 +14,6 @@ from conftest import CANCEL_BOUND, LONG, WorstDeployment
 from deployment import INTERVAL, SLACK
 
 from weft_tasks.model import WorkflowStatus
-from weft_tasks.testing.errors import WaitTimedOut
 
 PAIRS = (
     ("before-commit-of-turn-0", "after-commit-of-call"),
@@ -31,12 +30,6 @@ OF_THE_CHILD = ("while-child-runs",)
 """Moments that the child reaches, not the order."""
 
 
-@pytest.mark.xfail(
-    raises=WaitTimedOut,
-    strict=False,
-    reason="an open hole: Redis hands a message over before kombu notes it; a worker killed in between takes with it "
-    "the reply of a called task (docs/workflows.md, what is not promised). Anything done twice still fails.",
-)
 @pytest.mark.parametrize("moments", PAIRS, ids=" and ".join)
 def test_everything_in_a_workflow_happens_exactly_once(cluster: WorstDeployment, moments: tuple[str, str]) -> None:
     orders = [Order(cluster, moment) for moment in moments]

@@ -155,11 +155,13 @@ def upgrade() -> None:
         sa.Column("workflow_id", sa.String(length=255), nullable=False),
         sa.Column("run_id", sa.String(length=32), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
-        sa.Column("dispatched_witnessed", sa.BigInteger(), nullable=False),
+        sa.Column("next_look_witnessed", sa.BigInteger(), nullable=False),
+        sa.Column("pause", sa.BigInteger(), nullable=False),
+        sa.Column("sent_witnessed", sa.BigInteger(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
-    op.create_index("ix_weft_outbox_dispatched", "weft_outbox", ["dispatched_witnessed"], unique=False)
+    op.create_index("ix_weft_outbox_next_look", "weft_outbox", ["next_look_witnessed"], unique=False)
 
     op.create_table(
         "weft_aborts",
