@@ -45,7 +45,8 @@ def build(environ: Mapping[str, str]) -> Weft:
     app.conf.update(json.loads(environ.get("SUITE_CONFIG", "{}")))
     locks = AlwaysYes() if environ.get("SUITE_LOCKS") == "always-yes" else None
     weft = Weft(app, locks=locks)
-    for handler in (permit, gate, stay, once, poison):
+    weft.workflow("permit")(permit).update("count")(count)
+    for handler in (gate, stay, once, poison):
         weft.workflow(handler.__name__)(handler)
     app.task(name="suite.occupy", ignore_result=True)(occupy)
     app.task(name="suite.noted", ignore_result=True)(note)
@@ -64,6 +65,13 @@ def permit(turn: Turn) -> TurnEnd | None:
             return turn.complete(turn.state["steps"])
     turn.wait("event", timeout=timedelta(days=30))
     return None
+
+
+def count(turn: Turn, payload: Any) -> int:
+    """An update of `permit`: how many events it has, and `payload`."""
+    if not isinstance(payload, int):
+        raise TypeError(f"{payload!r} is no number")
+    return len(turn.state.get("steps", [])) + payload
 
 
 def gate(turn: Turn) -> TurnEnd:

@@ -121,7 +121,7 @@ def test_run_once_from_the_command_line_is_joined_by_a_task(
     setup: CeleryTestSetup, deployment: Deployment, local_redis: LocalRedis
 ) -> None:
     locks = deployment.weft.locks
-    command = deployment.command("weft", "run-once", name="run-once")
+    command = deployment.command("weft", "run-once", "--json", name="run-once")
     with locked_candidates(deployment, "by-hand"):
         command.start()
         wait_until(lambda: locks.holder("run-once"), what="the command to run the passes")

@@ -17,8 +17,22 @@ import click
 MODULE_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "migrate": "schema",
+        "check": "check",
         "status": "status",
+        "top": "top",
+        "list": "look",
+        "show": "look",
+        "start": "talk",
+        "signal": "talk",
+        "update": "talk",
+        "cancel": "course",
+        "terminate": "course",
+        "suspend": "course",
+        "resume": "course",
+        "retry": "course",
+        "purge": "course",
         "run-once": "passes",
+        "drain": "drain",
     }
 )
 """Every command, in the order of `--help`, and the module of this package that has it."""
@@ -32,10 +46,17 @@ class _Commands(click.Group):
         if cmd_name not in MODULE_OF:
             return None
         module = import_module(f"{__name__}.{MODULE_OF[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        # `list` is `list_` there, as is every command that would hide a builtin.
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(module, name if hasattr(module, name) else f"{name}_")
         return command
 
 
 @click.group(cls=_Commands)
 def weft() -> None:
-    """Durable workflows: schema, state and passes."""
+    """Durable workflows: look at them, talk to them, and run what runs them.
+
+    The application goes before the command: `celery -A APP weft COMMAND`. Every command prints tables on a terminal,
+    plain text into a pipe, and one JSON document with --json. Exit status 0 is success, 1 a failure, which is one line
+    on stderr, 2 a command line that cannot be read.
+    """

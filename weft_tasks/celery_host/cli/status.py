@@ -1,59 +1,89 @@
-"""`status`."""
+"""`status`: the whole deployment at a glance."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft_tasks.celery_host.cli.suite import suite_of
+from weft_tasks.celery_host.cli.suite import with_suite
 
 if TYPE_CHECKING:
+    from weft_tasks.celery_host.cli.output import Output, Part
+    from weft_tasks.settings import Settings
+    from weft_tasks.store.overview import Overview
     from weft_tasks.weft import Weft
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
-def status(context: click.Context, as_json: bool) -> None:
-    """Show engines with their heartbeats and claims, the passes, and the workflows by status."""
-    with suite_of(context) as suite:
-        shown = _status(suite)
-    if as_json:
-        click.echo(json.dumps(shown))
-        return
-    for title, rows in shown.items():
-        click.echo(title)
-        for row in rows:
-            click.echo("  " + "  ".join(f"{key}={value}" for key, value in row.items()))
+@with_suite
+def status(suite: Weft, output: Output) -> None:
+    """Show engines, passes, the backlog, and what is stuck.
+
+    Engines with the age of their heartbeats (that is their health, not `inspect ping`), the workflows they hold and
+    their free slots. Passes with their last run, how long it took, and how late the next one is. Workflows by status,
+    and those that are due by what they wait for. Then, if there are any: workflows set aside, claims of engines that
+    are gone, types that no engine knows.
+
+    It reads the store and nothing else, so it answers while the broker is away. `check` says what to do about it.
+    """
+    overview = suite.store.overviews.read()
+    output.show(document_of(overview, suite.settings), *parts_of(overview, suite.settings))
 
 
-def _status(suite: Weft) -> dict[str, list[dict[str, Any]]]:
-    marks = suite.store.pass_marks.read_all().values()
+def parts_of(overview: Overview, settings: Settings) -> list[Part]:
+    from weft_tasks.celery_host.cli.output import Marked, Mood, Table
+    from weft_tasks.celery_host.cli.rows import backlog_table, count_table, engine_table, pass_table
+
+    parts: list[Part] = [
+        engine_table(overview.engines, settings),
+        pass_table(overview.passes, settings),
+        count_table(overview.counts),
+        backlog_table(overview),
+    ]
+    if overview.set_aside:
+        rows = [(aside.id, aside.type, aside.since, Marked(aside.reason, Mood.BAD)) for aside in overview.set_aside]
+        title = (
+            f"Set aside: {overview.counts.get('set-aside', len(rows))} (`show ID` tells more, `retry ID` tries again)"
+        )
+        parts.append(Table(title=title, columns=("id", "type", "since", "reason"), rows=rows))
+    if overview.stranded:
+        lost = [(claims.node, claims.engine_id, claims.count) for claims in overview.stranded]
+        title = "Claims of engines that are gone (the reclaim pass moves them)"
+        parts.append(Table(title=title, columns=("node", "engine", "claims"), rows=lost))
+    if overview.homeless:
+        types = [(homeless.type, homeless.version, homeless.count) for homeless in overview.homeless]
+        title = "Types that no live engine can run"
+        parts.append(Table(title=title, columns=("type", "version", "workflows"), rows=types))
+    return parts
+
+
+def document_of(overview: Overview, settings: Settings) -> dict[str, Any]:
+    from weft_tasks.celery_host.cli.rows import engine_json, moment, pass_json
+
+    backlog = overview.backlog
     return {
-        "engines": [
-            {
-                "node": engine.node,
-                "id": engine.id,
-                "status": engine.status.value,
-                "heartbeat_age_s": round(engine.silence_ms / 1000, 1),
-                "claims": engine.claims,
-                "free_slots": engine.free_slots,
-                "deaf": engine.is_deaf,
-            }
-            for engine in suite.store.engines.list()
+        "engines": [engine_json(engine) for engine in overview.engines],
+        "passes": [pass_json(mark, settings) for mark in overview.passes],
+        "workflows": [{"status": name, "count": n} for name, n in sorted(overview.counts.items())],
+        "backlog": {
+            "total": backlog.total,
+            "in_hand": backlog.in_hand,
+            "queued": backlog.queued,
+            "late": backlog.late,
+            "unowned": backlog.unowned,
+            "put_off": backlog.put_off,
+            "overdue_debts": overview.overdue_debts,
+        },
+        "set_aside": [
+            {"id": aside.id, "type": aside.type, "since": moment(aside.since), "reason": aside.reason}
+            for aside in overview.set_aside
         ],
-        "passes": [
-            {
-                "pass": mark.kind,
-                "began_ago_s": None if mark.began_ago_ms is None else round(mark.began_ago_ms / 1000, 1),
-                "skipped": mark.skipped,
-                "result": mark.result,
-            }
-            for mark in marks
+        "stranded_claims": [
+            {"node": claims.node, "engine": claims.engine_id, "count": claims.count} for claims in overview.stranded
         ],
-        "workflows": [
-            {"status": name, "count": n} for name, n in sorted(suite.store.workflows.count_by_status().items())
+        "homeless": [
+            {"type": homeless.type, "version": homeless.version, "count": homeless.count}
+            for homeless in overview.homeless
         ],
     }
