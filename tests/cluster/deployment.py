@@ -10,14 +10,15 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import suite_app
 from celery.result import AsyncResult
 from sqlalchemy import ColumnElement, and_, func, not_, select, text
 
 from weft_tasks.celery_host.names import ENGINE_QUEUE_PREFIX
-from weft_tasks.model import WorkflowInfo, WorkflowStatus
+from weft_tasks.handles import WorkflowHandle
+from weft_tasks.model import NewWorkflow, WorkflowInfo, WorkflowStatus
 from weft_tasks.store.engines import EngineInfo
 from weft_tasks.store.tables import workflows
 from weft_tasks.testing.celery_commands import WorkerProcess, celery_beat, celery_worker
@@ -72,6 +73,10 @@ class NewLines:
 class Deployment:
     """Makes the processes of one deployment, and shows what its store has."""
 
+    app: ClassVar[str] = "suite_app"
+    paths: ClassVar[tuple[Path, ...]] = (HERE,)
+    """The application of its processes, and where it is imported from."""
+
     def __init__(self, *, env: Mapping[str, str], folder: Path, celery: Mapping[str, Any] | None = None) -> None:
         """`celery`: settings laid over those of `suite_app`."""
         self.env = {**env, "SUITE_CONFIG": json.dumps({**json.loads(env.get("SUITE_CONFIG", "{}")), **(celery or {})})}
@@ -82,9 +87,9 @@ class Deployment:
 
     def worker(self, node: str, *, extra: Sequence[str] = (), **options: Any) -> WorkerProcess:
         env = {**self.env, **options.pop("env", {})}
-        options = {"log_folder": self.folder, "import_paths": [HERE], **options}
+        options = {"log_folder": self.folder, "import_paths": self.paths, **options}
         return celery_worker(
-            "suite_app",
+            self.app,
             node=f"{node}@local",
             env=env,
             # Mingle spends a second of every start on waiting for neighbours.
@@ -94,16 +99,16 @@ class Deployment:
 
     def beat(self, name: str = "beat", **options: Any) -> LocalProcess:
         return celery_beat(
-            "suite_app", name=name, log_folder=self.folder, env=self.env, import_paths=[HERE], extra=[], **options
+            self.app, name=name, log_folder=self.folder, env=self.env, import_paths=self.paths, extra=[], **options
         )
 
     def command(self, *words: str, name: str = "command") -> LocalProcess:
-        """`celery -A suite_app` with these words."""
+        """`celery -A` its application with these words."""
         return LocalProcess(
-            [sys.executable, "-m", "celery", "--app", "suite_app", *words],
+            [sys.executable, "-m", "celery", "--app", self.app, *words],
             name=name,
             log_path=self.folder / f"{name}.log",
-            env={**self.env, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])},
+            env={**self.env, "PYTHONPATH": os.pathsep.join([*map(str, self.paths), os.environ.get("PYTHONPATH", "")])},
         )
 
     # -- the client
@@ -134,12 +139,17 @@ class Deployment:
             self.weft.start("permit", id)
         self.wait_until_parked(*ids)
 
-    def start_on(self, node: str, type_name: str, id: str, input: str) -> None:
+    def start_on(
+        self, node: str, type_name: str, id: str, input: str, *, timeout: timedelta | None = None
+    ) -> WorkflowHandle:
         """Start a workflow on this engine: claimed and sent to its own queue, as a reclaim pass would place it."""
         store, engine_id = self.weft.store, self.engine(node).id
-        message = store.workflows.start(id, type_name, json.dumps(input))
+        message = store.workflows.start_new(
+            NewWorkflow(id=id, type=type_name, input_json=json.dumps(input), timeout=timeout)
+        )
         grant = store.claims.acquire(id, message.run_id, message.epoch, engine_id)
         self.weft.dispatcher.send_turn(replace(message, engine_id=engine_id, epoch=grant.epoch, turn=grant.turn))
+        return WorkflowHandle(self.weft, id, message.run_id)
 
     def park_on(self, node: str, prefix: str, count: int) -> list[str]:
         """Start permits until this engine holds so many; their ids."""

@@ -1,4 +1,5 @@
-"""One cluster for all tests of this folder: two engines that may kill themselves, one for maintenance, and beat.
+"""One cluster on each database for all tests of this folder: two engines that may kill themselves, one for maintenance,
+and beat.
 
 What died is started again at once, as a supervisor would, while the other engine goes on.
 """
@@ -6,7 +7,7 @@ What died is started again at once, as a supervisor would, while the other engin
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import cached_property
@@ -18,16 +19,13 @@ import pytest
 from deployment import HERE as SUITE
 from deployment import Deployment, show_logs
 
-from weft_tasks.store.database import Database
-from weft_tasks.store.schema import migrate
-from weft_tasks.testing.celery_commands import WorkerProcess, celery_beat, celery_worker
+from weft_tasks.testing.celery_commands import WorkerProcess
 from weft_tasks.testing.cluster import backend_cluster, broker_cluster, connection_env
-from weft_tasks.testing.local_postgres import LocalPostgres
 from weft_tasks.testing.local_redis import LocalRedis
-from weft_tasks.testing.processes import LocalProcess
 from weft_tasks.testing.waiting import wait_until
 from weft_tasks.weft import Weft
 
+DATABASES = ("postgresql", "sqlite")
 PATHS = (Path(__file__).parent, SUITE)
 LONG = timedelta(seconds=60)
 """Far longer than a takeover takes, for a busy machine."""
@@ -51,27 +49,14 @@ SETTINGS = {
 class WorstDeployment(Deployment):
     """A deployment of `moments_app`, and its cluster."""
 
+    app = "moments_app"
+    paths = PATHS
+
     def __init__(self, *, env: dict[str, str], folder: Path) -> None:
         super().__init__(env={**env, "WORST_FOLDER": str(folder)}, folder=folder, celery=SETTINGS)
         self.workers: dict[str, WorkerProcess] = {}
         self.ends: dict[int, int | None] = {}
         """By process id, the exit codes of workers that died."""
-
-    def worker(self, node: str, **options: Any) -> WorkerProcess:
-        return celery_worker(
-            "moments_app",
-            node=f"{node}@local",
-            env=self.env,
-            log_folder=self.folder,
-            import_paths=PATHS,
-            extra=["--without-mingle", "--without-gossip"],
-            **options,
-        )
-
-    def beat(self, name: str = "beat", **options: Any) -> LocalProcess:
-        return celery_beat(
-            "moments_app", name=name, log_folder=self.folder, env=self.env, import_paths=PATHS, extra=[], **options
-        )
 
     @cached_property
     def weft(self) -> Weft:
@@ -121,23 +106,25 @@ class WorstDeployment(Deployment):
     def wait_until_none(self, statement: str, **parameters: Any) -> None:
         wait_until(lambda: not self.query(statement, **parameters), what=f"nothing left of {statement}", timeout=LONG)
 
+    def wait_for_the_kills(self, *fired: Path) -> None:
+        """Wait for several, in whatever order they come."""
+        for one in fired:
+            self.wait_for_the_kill(one)
+
     def effects(self, id: str) -> list[str]:
         path = self.folder / f"effects-of-{id}"
         return path.read_text().split() if path.exists() else []
 
 
-@pytest.fixture(scope="session")
-def worst_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorstDeployment]:
+@pytest.fixture(scope="session", params=DATABASES)
+def worst_cluster(
+    request: pytest.FixtureRequest, new_database: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WorstDeployment]:
     with ExitStack() as stack:
         redis = stack.enter_context(LocalRedis())
-        postgres = stack.enter_context(LocalPostgres(durable=False))
         env = connection_env(broker_cluster(redis), backend_cluster(redis))
-        url = postgres.create_database()
-        database = Database(url)
-        migrate(database)
-        database.dispose()
         folder = tmp_path_factory.mktemp("worst")
-        deployment = WorstDeployment(env={**env, "DATABASE_URL": url}, folder=folder)
+        deployment = WorstDeployment(env={**env, "DATABASE_URL": new_database(request.param)}, folder=folder)
         deployment.workers.update({node: deployment.worker(node) for node in ("e1", "e2")})
         deployment.workers["m1"] = deployment.worker("m1", queues=["weft.maintenance", "elsewhere"])
         beat = deployment.beat()

@@ -9,6 +9,7 @@ verbs, wrapped in the pool's processes; those of the user's code call `reached` 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import suite_app
-from celery import current_app
+from celery import chain, current_app
 from celery.signals import worker_process_init
 
 from weft_tasks.store.outbox import DebtKind
@@ -28,6 +29,8 @@ from weft_tasks.workflows.registry import Retry
 from weft_tasks.workflows.turn import Turn, TurnEnd
 
 ALARM_AFTER = timedelta(seconds=1)
+PATIENCE = timedelta(seconds=3)
+"""Of a patient workflow: longer than it takes to send it a signal, shorter than its engine is gone after a kill."""
 NEVER_SENT = "never-sent"
 
 
@@ -178,6 +181,48 @@ def sleeper(turn: Turn) -> TurnEnd | None:
     return turn.complete(turn.number)
 
 
+def patient(turn: Turn) -> TurnEnd | None:
+    """Waits three seconds for an answer, however often it is poked meanwhile. Each try notes what it was given."""
+    if turn.number == 0:
+        turn.wait("answer", timeout=PATIENCE)
+        turn.wait("poke")
+        return None
+    came = [signal.name for name in ("answer", "poke") for signal in turn.take(name)]
+    with Path(turn.input).open("a") as file:
+        file.write(json.dumps([turn.number, turn.began_at.isoformat(), turn.timed_out, came]) + "\n")
+    turn.state["pokes"] = turn.state.get("pokes", 0) + came.count("poke")
+    if turn.timed_out or "answer" in came:
+        return turn.complete({"pokes": turn.state["pokes"], "ended by": "timeout" if turn.timed_out else "answer"})
+    turn.wait("answer", until=turn.deadlines["answer"])
+    turn.wait("poke")
+    return None
+
+
+def parent(turn: Turn) -> TurnEnd | None:
+    """Two children that do not end by themselves: one is abandoned at the end, one is cancelled."""
+    if turn.number == 0:
+        turn.start_child("permit", id=f"{turn.workflow_id}-abandoned", close_policy="abandon", reply="grown")
+        turn.start_child("careful", id=f"{turn.workflow_id}-closed", close_policy="cancel", reply="grown")
+    if turn.take("end"):
+        return turn.complete("ended")
+    turn.wait("end")
+    return None
+
+
+def calls_a_chain(turn: Turn) -> TurnEnd | None:
+    """Calls two tasks in a row; what the first returns is the second's first argument."""
+    if turn.number == 0:
+        key = turn.idempotency_key()
+        first = current_app.signature("worst.first", args=[turn.input, turn.workflow_id, key])
+        second = current_app.signature("worst.second", args=[turn.input, turn.workflow_id])
+        turn.call(chain(first, second), reply="done")
+    turn.state.setdefault("replies", []).extend([reply.payload, reply.is_failure] for reply in turn.take("done"))
+    if turn.state["replies"]:
+        return turn.complete(turn.state["replies"])
+    turn.wait("done")
+    return None
+
+
 def fails_once(turn: Turn) -> TurnEnd:
     if turn.tries == 0:
         raise ValueError("the first try")
@@ -189,6 +234,11 @@ def fails_until_retried(turn: Turn) -> TurnEnd:
     if not Path(turn.input).exists():
         raise ValueError("not yet")
     return turn.complete("retried")
+
+
+def poison_until(turn: Turn) -> TurnEnd:
+    """Kills the process it runs in until the test opens its gate."""
+    return turn.complete("healed") if Path(f"{turn.input}.open").exists() else suite_app.poison(turn)
 
 
 def careful(turn: Turn) -> TurnEnd | None:
@@ -237,6 +287,20 @@ def effect(folder: str, id: str, key: str) -> str:
     return key
 
 
+def first(folder: str, id: str, key: str) -> str:
+    with (Path(folder) / f"effects-of-{id}").open("a") as file:
+        file.write(f"first-{key}\n")
+    reached("while-first-runs", id)
+    return key
+
+
+def second(key: str, folder: str, id: str) -> str:
+    with (Path(folder) / f"effects-of-{id}").open("a") as file:
+        file.write(f"second-{key}\n")
+    reached("while-second-runs", id)
+    return f"both of {key}"
+
+
 def elsewhere(path: str) -> str:
     suite_app.stay_at(path)
     return "came"
@@ -247,11 +311,13 @@ def build(environ: Mapping[str, str]) -> Weft:
     types = {handler.__name__: weft.workflow(handler.__name__)(handler) for handler in (order, careful)}
     types["order"].update("approve")(approve)
     types["careful"].on_cancel(clean_up)
-    for handler in (child, guest, sleeper, endless, calls_elsewhere):
+    for handler in (child, guest, sleeper, endless, calls_elsewhere, patient, parent, calls_a_chain, poison_until):
         weft.workflow(handler.__name__)(handler)
     weft.workflow("fails_once", retry=Retry(tries=3, delay=timedelta(seconds=1)))(fails_once)
     weft.workflow("fails_until_retried", retry=Retry(tries=1))(fails_until_retried)
     weft.app.task(name="worst.effect", acks_late=True)(effect)
+    for task in (first, second):
+        weft.app.task(name=f"worst.{task.__name__}", acks_late=True)(task)
     weft.app.task(name="worst.elsewhere")(elsewhere)
 
     def in_pool_process(**_signal: Any) -> None:

@@ -115,6 +115,8 @@ def test_the_owner_is_killed_while_its_activity_runs_elsewhere(well_cluster: Wor
 
 def test_a_frozen_engine_commits_nothing_into_a_new_run_of_a_purged_id(well_cluster: WorstDeployment) -> None:
     well, id = well_cluster, "purged"
+    if well.weft.store.database.is_sqlite:
+        pytest.skip("a process that is frozen inside a write stops all writers of an SQLite store (README.md)")
     gate, second = well.gate("purged"), well.gate("purged-again")
     old = well.weft.start("gate", id, str(gate.path))
     gate.wait_for(timeout=LONG)
