@@ -51,7 +51,7 @@ test-cluster: install ## real celery workers and beat as local processes
 	$(BIN)/pytest tests/cluster $(addprefix --ignore ,$(LONG))
 
 # Each of these starts a cluster of its own for one story, and takes minutes.
-LONG := tests/cluster/worst_moments tests/cluster/examples
+LONG := tests/cluster/worst_moments tests/cluster/examples tests/cluster/test_rolling_deploy.py
 
 test-long: install ## owners killed at the worst moments, and the examples as processes
 	$(BIN)/pytest $(LONG)
