@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from weft_tasks.celery_host import schedule
 from weft_tasks.celery_host.after_commit import AfterCommit, CallersTransaction, connection_of
+from weft_tasks.celery_host.beat_stop import stop_at_signals
 from weft_tasks.celery_host.heart import Body, ForkGuard, Heart
 from weft_tasks.celery_host.identity import EngineIdentity, host_name
 from weft_tasks.celery_host.publisher import CeleryDispatcher
@@ -105,6 +106,7 @@ class Weft:
             except SettingsError as error:
                 logger.critical("weft: %s", error)
                 raise SystemExit(1) from None
+            stop_at_signals(sender)
 
     # -- workflow types
 

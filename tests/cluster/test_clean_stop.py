@@ -8,9 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from deployment import BEATS_PER_TTL, GRACE, INTERVAL, SLACK, TTL, Deployment
+from deployment import BEATS_PER_TTL, GRACE, INTERVAL, SLACK, TTL, Deployment, NewLines
 
 from weft_tasks.model import EngineStatus
+from weft_tasks.testing.local_redis import LocalRedis
 from weft_tasks.testing.waiting import wait_until
 
 Start = Callable[..., None]
@@ -101,3 +102,20 @@ def test_a_drain_longer_than_silence_keeps_its_claim_until_the_engine_is_killed(
     deployment.wait_until_parked("long", *leaving.parked)
     assert leaving.holders(["long", *leaving.parked]) == {deployment.engine("e2").id}
     assert deployment.committed_turns("long") == [(0, before.epoch + 1)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_beat_stops_when_it_is_told_to_while_it_waits_for_a_silent_redis(
+    deployment: Deployment, start: Start, local_redis: LocalRedis, number: signal.Signals
+) -> None:
+    """The signal finds it in the middle of a read from the broker."""
+    beat = deployment.beat()
+    start(beat)
+    beat.wait_for_log("Sending due task")
+    local_redis.pause()
+    try:
+        NewLines(beat).wait_for("Sending due task")
+        beat.send_signal(number)
+        assert beat.wait(SLACK) == 0
+    finally:
+        local_redis.resume()
