@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from weft_tasks.celery_host import schedule
 from weft_tasks.celery_host.after_commit import AfterCommit, CallersTransaction, connection_of
 from weft_tasks.celery_host.beat_stop import stop_at_signals
+from weft_tasks.celery_host.checks import Finding, check_deployment
 from weft_tasks.celery_host.heart import Body, ForkGuard, Heart
 from weft_tasks.celery_host.identity import EngineIdentity, host_name
 from weft_tasks.celery_host.publisher import CeleryDispatcher
@@ -44,7 +45,9 @@ from weft_tasks.passes.clock import SystemClock
 from weft_tasks.passes.sweep import PassContext, one_pool_per_pass
 from weft_tasks.settings import NEVER, PREFIX, Settings
 from weft_tasks.store import Store, heart_limits_of, schema
+from weft_tasks.store.inspection import Inspection
 from weft_tasks.store.lifecycle import PURGEABLE, Changed
+from weft_tasks.store.overview import Overview
 from weft_tasks.store.payloads import checked_duration, checked_name, encode
 from weft_tasks.store.signals import SentSignal
 from weft_tasks.workflows.payments import Payments
@@ -292,6 +295,28 @@ class Weft:
         return self.store.workflows.list(
             type_name=type, status=wanted, engine_id=engine_id, older_than=age, after=after, limit=limit
         )
+
+    def inspect(self, id: str, *, limit: int = 20) -> Inspection:
+        """Why the workflow is where it is: owner, attempts, what waits, its latest turns and changes of ownership.
+
+        At most `limit` of each. Raises InvalidInput, WorkflowNotFound or StoreUnavailable.
+        """
+        if not 1 <= limit <= 10_000:
+            raise InvalidInput("limit", f"must be from 1 to 10000, not {limit}")
+        return self.store.inspections.inspect(checked_name("workflow id", id), limit)
+
+    def overview(self) -> Overview:
+        """The whole store: engines, passes, counts, the backlog, and what is stuck. Raises StoreUnavailable."""
+        return self.store.overviews.read()
+
+    def check(self, *, patience: timedelta | float = 2) -> tuple[Finding, ...]:
+        """What is wrong with the deployment, each finding with its remedy: settings, store, broker, lock server,
+        workers, passes, and what is stuck.
+
+        Waits up to `patience` (seconds) for each answer of the broker and of the workers. What fails is a finding.
+        Raises StoreUnavailable only if the store goes away meanwhile.
+        """
+        return check_deployment(self, checked_duration("patience", patience))
 
     # -- changing a workflow's course
 

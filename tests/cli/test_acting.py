@@ -47,7 +47,7 @@ def test_start_waits_for_the_result_if_it_is_told_to(shop: Shop) -> None:
 
 def test_start_can_put_off_and_time_out(shop: Shop) -> None:
     shop.run("start", "order", "w", "--delay", "1h30m", "--timeout", "3d")
-    found = shop.weft.store.inspections.inspect("w")
+    found = shop.weft.inspect("w")
     assert found.attempt.not_before is not None
     assert abs(found.attempt.not_before - found.now - timedelta(minutes=90)) < timedelta(seconds=30)
     assert found.ends_by is not None

@@ -63,10 +63,10 @@ def test_errors_come_first_and_the_last_line_counts_them(shop: Shop) -> None:
 def test_a_silent_engine_is_named_with_its_process_and_what_it_holds(shop: Shop) -> None:
     shop.weft.start("order", "w")
     with shop.weft.store.database.transaction() as connection:
-        connection.execute(update(engines).values(heartbeat_at=engines.c.heartbeat_at - 60_000))
+        connection.execute(update(engines).values(heartbeat_at=engines.c.heartbeat_at - 3_600_000))
     text = _findings(shop)
     assert "no engine is alive" in text
-    assert f"{NODE} (pid 7 on host) has not beaten for 60" in text
+    assert f"{NODE} (pid 7 on host) has not beaten for 36" in text
     assert "1 workflows wait to be moved" in text
 
 
@@ -74,7 +74,7 @@ def test_an_engine_that_is_away_and_holds_nothing_is_a_warning(shop: Shop) -> No
     shop.add_engine("second", "e2@host")
     with shop.weft.store.database.transaction() as connection:
         gone = update(engines).where(engines.c.id == ENGINE)
-        connection.execute(gone.values(heartbeat_at=engines.c.heartbeat_at - 60_000))
+        connection.execute(gone.values(heartbeat_at=engines.c.heartbeat_at - 3_600_000))
     assert f"{NODE} (pid 7 on host) has not beaten" in _findings(shop, "warning")
 
 
@@ -297,3 +297,9 @@ def test_a_pass_that_has_never_run_is_late(shop: Shop) -> None:
     with shop.weft.store.database.transaction() as connection:
         connection.execute(update(passes).values(began_at=None))
     assert "never ran" in _findings(shop)
+
+
+def test_an_application_may_ask_as_well(shop: Shop) -> None:
+    findings = shop.weft.check(patience=0.1)
+    assert "no worker answers" in told(findings)
+    assert has_remedies(findings)

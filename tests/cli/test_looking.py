@@ -9,6 +9,7 @@ import pytest
 from shop import ENGINE, NODE, Shop
 from sqlalchemy import update
 
+from weft_tasks.errors import InvalidInput
 from weft_tasks.model import WorkflowStatus
 from weft_tasks.store.tables import engines, workflows
 
@@ -221,3 +222,11 @@ def test_what_is_older_than_the_limit_is_left_out(shop: Shop) -> None:
 def test_a_timeout_of_the_workflow_is_shown(shop: Shop) -> None:
     shop.weft.start("order", "w", timeout=timedelta(hours=1))
     assert "ends by itself" in shop.run("show", "w").stdout
+
+
+@pytest.mark.parametrize("limit", [0, 10_001])
+def test_an_application_asks_for_a_sensible_number(shop: Shop, limit: int) -> None:
+    shop.weft.start("order", "w")
+    with pytest.raises(InvalidInput, match=f"must be from 1 to 10000, not {limit}"):
+        shop.weft.inspect("w", limit=limit)
+    assert [turn.node for turn in shop.weft.inspect("w").turns] == [NODE]

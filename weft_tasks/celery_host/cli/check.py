@@ -37,13 +37,13 @@ def check(suite: Weft, output: Output, strict: bool, timeout: timedelta) -> int:
 
     Exit status 1 if there is an error, so that a deployment or CI can ask.
     """
-    from weft_tasks.celery_host.checks import Level, check_deployment
+    from weft_tasks.celery_host.checks import Level
     from weft_tasks.celery_host.cli.output import Marked, Mood, Table
     from weft_tasks.celery_host.cli.secrets import hide_secrets
 
     moods = {Level.OK: Mood.GOOD, Level.WARNING: Mood.ODD, Level.ERROR: Mood.BAD}
     order = list(reversed(Level))
-    found = sorted(check_deployment(suite, timeout), key=lambda finding: order.index(finding.level))
+    found = sorted(suite.check(patience=timeout), key=lambda finding: order.index(finding.level))
     shown = [
         {
             "level": finding.level.value,

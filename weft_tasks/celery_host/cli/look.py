@@ -134,7 +134,7 @@ def show(suite: Weft, output: Output, id: str, limit: int) -> None:
     reason, commits that were refused, handlers that raised, and what was done from outside. The history of an id goes
     back over its earlier runs. Turns and history are kept for `weft_history_retention`.
     """
-    found = suite.store.inspections.inspect(id, limit)
+    found = suite.inspect(id, limit=limit)
     output.show(_document(found), *_parts(found))
 
 

@@ -27,7 +27,7 @@ def status(suite: Weft, output: Output) -> None:
 
     It reads the store and nothing else, so it answers while the broker is away. `check` says what to do about it.
     """
-    overview = suite.store.overviews.read()
+    overview = suite.overview()
     output.show(document_of(overview, suite.settings), *parts_of(overview, suite.settings))
 
 

@@ -40,7 +40,7 @@ def top(suite: Weft, output: Output, interval: timedelta) -> None:
     from weft_tasks.celery_host.cli import status
 
     if output.as_json or not sys.stdout.isatty():
-        overview = suite.store.overviews.read()
+        overview = suite.overview()
         document = {**status.document_of(overview, suite.settings), "changes": _changes_json(suite)}
         output.show(document, *status.parts_of(overview, suite.settings), _changes(suite))
         return
@@ -77,11 +77,11 @@ def _frames(suite: Weft) -> Iterator[list[Part]]:
     from weft_tasks.errors import StoreUnavailable
 
     # What no waiting would cure ends the command before the first frame.
-    parts: list[Part] = [*status.parts_of(suite.store.overviews.read(), suite.settings), _changes(suite)]
+    parts: list[Part] = [*status.parts_of(suite.overview(), suite.settings), _changes(suite)]
     while True:
         yield [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z  {suite.store.database.shown_url}  Ctrl-C ends", "", *parts]
         try:
-            parts = [*status.parts_of(suite.store.overviews.read(), suite.settings), _changes(suite)]
+            parts = [*status.parts_of(suite.overview(), suite.settings), _changes(suite)]
         except StoreUnavailable as error:
             parts = [hide_secrets(str(error), suite.app)]
 
