@@ -35,3 +35,5 @@ worker_send_task_events = True
 
 # The store.
 weft_database_url = os.environ.get("DATABASE_URL", "sqlite:///weft.sqlite3")
+# For probes: the files `alive` and `ready` of an engine.
+weft_health_folder = os.environ.get("WEFT_HEALTH_FOLDER")

@@ -78,6 +78,10 @@ class Settings:
     """Bytes of JSON that one state, input, result or signal may have."""
     publish_timeout: timedelta = timedelta(seconds=1)
     """How long a push after a commit may wait for the broker; the row is the truth, so it may fail."""
+    health_folder: str | None = None
+    """Where an engine keeps the files `alive` and `ready`, for probes. One folder for each engine. Default: none."""
+    idle_tick_event_interval: timedelta = timedelta(minutes=5)
+    """How often a worker tells of a pass that did nothing, in a task event such as Flower shows."""
 
     def __post_init__(self) -> None:
         for name, derived in self._derivations():

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from weft_tasks.celery_host.health_files import HealthFiles
 from weft_tasks.celery_host.identity import EngineIdentity, host_name
 from weft_tasks.errors import DuplicateNodeError, StoreUnavailable
 from weft_tasks.settings import Settings
@@ -86,12 +87,14 @@ class Heart:
         versions: Callable[[], Mapping[str, Iterable[int]]],
         guard: ForkGuard,
     ) -> None:
+        """Raises SettingsError for a `weft_health_folder` that cannot be written to."""
         self._store = store
         self._settings = settings
         self._identity = identity
         self._body = body
         self._versions = versions
         self._guard = guard
+        self._health = HealthFiles(settings.health_folder)
         self._engine_id = identity.mint()
         # No Event: a signal handler calls `drain`, and only a SimpleQueue may be interrupted by itself.
         self._calls: SimpleQueue[None] = SimpleQueue()
@@ -172,14 +175,17 @@ class Heart:
                 self._calls.get(timeout=self._settings.heartbeat_interval.total_seconds())
             self._beat_safely()
         self._finish()
+        self._health.has_stopped()
 
     def _beat_safely(self) -> None:
         """A beat that fails for whatever reason is reported and followed by the next one."""
+        self._health.beat_begins()
         try:
             self._beat()
             if self._missed:
                 logger.info("weft.heart.back engine=%s after=%d missed beats", self._engine_id, self._missed)
             self._missed = 0
+            self._health.beat_succeeded()
         except StoreUnavailable as error:
             self._missed += 1
             log = (
@@ -191,6 +197,8 @@ class Heart:
         except Exception:
             self._missed += 1
             logger.exception("weft.heart.failed engine=%s in_a_row=%d", self._engine_id, self._missed)
+        if self._missed or self._is_draining:
+            self._health.is_not_ready()
 
     def _beat(self) -> None:
         hand = self._body.in_hand()

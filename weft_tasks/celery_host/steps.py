@@ -45,7 +45,10 @@ class EngineStep(bootsteps.StartStopStep):
 
     def create(self, worker: Any) -> None:
         body = WorkerBody(worker, self.weft)
-        worker.weft_heart = self.weft.build_heart(body, ForkGuard())
+        try:
+            worker.weft_heart = self.weft.build_heart(body, ForkGuard())
+        except WeftError as error:
+            _exit(error)
         worker.app.amqp.queues.select_add(engine_queue(worker.weft_heart.engine_id, self.weft.settings))
         # From within the signal handler: the main loop comes to its own stop later, after a turn with the solo pool.
         signals.worker_shutting_down.connect(lambda **_signal: worker.weft_heart.drain(), weak=False)
