@@ -21,7 +21,7 @@ from weft_tasks.results import PassFailed, PassResult, PassStatus
 
 logger = logging.getLogger("weft_tasks")
 
-_ROUTINE = frozenset({"renewed", "not-buffered", "no-pending-updates", "not-eligible"})
+ROUTINE = frozenset({"renewed", "not-buffered", "no-pending-updates", "not-eligible"})
 """A pass that found nothing else writes no line."""
 
 
@@ -96,7 +96,7 @@ def log_event(event: Event) -> None:
 
 def _log_pass(result: PassResult[Any]) -> None:
     needs_a_look = _needs_a_look(result)
-    if set(result.counts) <= _ROUTINE and not needs_a_look:
+    if set(result.counts) <= ROUTINE and not needs_a_look:
         return
     facts = " ".join(f"{name}={count}" for name, count in sorted(result.counts.items()))
     logger.log(

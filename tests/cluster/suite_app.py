@@ -41,6 +41,8 @@ def build(environ: Mapping[str, str]) -> Weft:
         weft_database_url=environ["DATABASE_URL"],
         weft_claim_ttl=3,
         weft_renew_interval=1,
+        # Tests look at the events of ticks that did nothing.
+        weft_idle_tick_event_interval=0.001,
     )
     app.conf.update(json.loads(environ.get("SUITE_CONFIG", "{}")))
     locks = AlwaysYes() if environ.get("SUITE_LOCKS") == "always-yes" else None

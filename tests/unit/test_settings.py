@@ -60,7 +60,7 @@ def test_deafness_is_counted_in_whole_dispatches_rounded_up() -> None:
 
 def test_no_setting_keeps_the_place_of_a_default_that_follows() -> None:
     s = Settings()
-    assert [f.name for f in fields(s) if getattr(s, f.name) is None] == ["redis_url"]
+    assert [f.name for f in fields(s) if getattr(s, f.name) is None] == ["redis_url", "health_folder"]
 
 
 def test_settings_do_not_change() -> None:

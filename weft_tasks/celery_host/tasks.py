@@ -5,6 +5,7 @@ Instances are registered with one application (`shared_task` would land in every
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery, Task
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 
 
 class PassTask(Task):
-    """A tick of one pass. Its result goes into the task event, for Flower, and into the store; none is kept in the
+    """A tick of one pass. Its result goes into the store, and into a task event if it is worth one; none is kept in the
     result backend, where one every interval would pile up."""
 
+    Request = "weft_tasks.celery_host.tick_events:TickRequest"
+    send_events = False
+    """By the worker. `Request` sends them."""
     ignore_result = True
     acks_late = False
     max_retries = 0
@@ -33,11 +37,20 @@ class PassTask(Task):
         self.name = TASK_OF_PASS[kind]
         self._weft = weft
         self._kind = kind
+        self._told_at: float | None = None
 
     def run(self, requested: bool = False) -> dict[str, Any]:
         """Run the pass, or say why it was skipped. `requested` asks for it even right after another (O6)."""
         ticks = self._weft.ticks
         return ticks.run_requested(self._kind) if requested is True else ticks.tick(self._kind)
+
+    def may_tell_of_idle_tick(self) -> bool:
+        """Once in `weft_idle_tick_event_interval`, counted by each worker from when this was last true."""
+        now, interval = time.monotonic(), self._weft.settings.idle_tick_event_interval
+        if self._told_at is not None and now - self._told_at < interval.total_seconds():
+            return False
+        self._told_at = now
+        return True
 
 
 class RunOnceTask(Task):
