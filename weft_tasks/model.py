@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 Json: TypeAlias = Any
 """What `json.dumps` takes and `json.loads` gives. A recursive type would refuse a list[str], because lists are
@@ -63,9 +63,11 @@ class TurnMessage:
         return not self.workflow_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldClaim:
-    """A claim as some reader saw it; every write that uses it names engine and epoch again (O1)."""
+class HeldClaim(NamedTuple):
+    """A claim as some reader saw it; every write that uses it names engine and epoch again (O1).
+
+    A tuple, because a renewal pass makes, compares and keeps one for each claim in the store.
+    """
 
     workflow_id: str
     engine_id: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 _LONGEST_REASON = 200
 
@@ -75,9 +75,11 @@ class UpdatePollStatus(StrEnum):
 StatusT = TypeVar("StatusT", RenewalStatus, ReclaimStatus, SignalPollStatus, UpdatePollStatus)
 
 
-@dataclass(frozen=True, slots=True)
-class ItemOutcome(Generic[StatusT]):
-    """What became of one item. `reason` says why in a few words when the status alone does not."""
+class ItemOutcome(NamedTuple, Generic[StatusT]):
+    """What became of one item. `reason` says why in a few words when the status alone does not.
+
+    A tuple, because a pass makes one for each of a hundred thousand items.
+    """
 
     workflow_id: str
     status: StatusT
@@ -117,8 +119,8 @@ class PassResult(Generic[StatusT]):
     counts: Mapping[str, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        counts = Counter(outcome.status.value for outcome in self.outcomes)
-        object.__setattr__(self, "counts", MappingProxyType(dict(counts)))
+        counts = Counter(outcome.status for outcome in self.outcomes)
+        object.__setattr__(self, "counts", MappingProxyType({status.value: n for status, n in counts.items()}))
 
     @property
     def duration(self) -> timedelta:

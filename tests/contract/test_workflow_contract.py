@@ -356,7 +356,11 @@ def test_a_nul_that_got_into_the_store_disturbs_no_sweep_of_the_others(
     store_bed.live_through(2 * R, "a")
 
     claims = store_bed.claims.list_held()
-    assert set(store_bed.claims.renew_all(claims)) == {"won"}
+    answers = dict(zip(claims, store_bed.claims.renew_all(claims), strict=True))
+    # SQLite's JSON ends a text at a NUL, so the odd claim itself is not found: nothing goes by its expiry but a reader.
+    assert {claim.workflow_id: answer for claim, answer in answers.items() if odd not in claim} == (
+        {"innocent": "won"} if kind in ("id", "engine") else {"innocent": "won", "w": "won"}
+    )
     assert [wait.workflow_id for wait in store_bed.store.signals.list_ready()] == ["innocent"]
     expected = {"id": {odd: "overdue"}, "signal name": {}, "engine": {"w": "silent-holder"}}[kind]
     assert store_bed.candidates() == expected

@@ -79,14 +79,18 @@ def order_of_locks(arena: Arena, verb: Verb, table: str, column: str, keys: Sequ
 
 @pytest.mark.parametrize("holders", [("e1",), ("e1", "e2")], ids=["one-engine", "two-engines"])
 @pytest.mark.parametrize("listed", [IDS, IDS[::-1]], ids=["in-order", "backwards"])
+@pytest.mark.parametrize("is_analyzed", [False, True], ids=["", "analyzed"])
 def test_a_renewal_locks_claims_in_the_order_of_their_ids(
-    arena: Arena, world: World, holders: Sequence[str], listed: Sequence[str]
+    arena: Arena, world: World, holders: Sequence[str], listed: Sequence[str], is_analyzed: bool
 ) -> None:
+    """Also once the planner knows how few claims there are, and would rather go by the table."""
     claims = {
         workflow_id: world.parked(holders[number % len(holders)], workflow_id)
         for number, workflow_id in enumerate(AS_STORED)
     }
     wanted = [claims[workflow_id] for workflow_id in listed]
+    if is_analyzed:
+        arena.execute("ANALYZE weft_claims")
 
     def renew(store: Store) -> tuple[Answer, ...]:
         return store.claims.renew_all(wanted)

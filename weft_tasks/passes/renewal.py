@@ -46,7 +46,10 @@ def _renew_slice(
 
 
 def _outcome(reference: Reference, answer: Answer) -> ItemOutcome[RenewalStatus]:
-    return ItemOutcome(workflow_id_of(reference), *_OUTCOME_OF[Answer(answer)])
+    outcome = _OUTCOME_OF.get(answer)
+    if outcome is None:
+        raise ValueError(f"{answer!r} is not a valid Answer")
+    return ItemOutcome(workflow_id_of(reference), *outcome)
 
 
 _OUTCOME_OF: Final = {

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from weft_tasks.errors import SettingsError
 from weft_tasks.passes.clock import Clock, Deadline
+from weft_tasks.passes.collector import Collector
 from weft_tasks.passes.pool import DEFAULT_WIDTH, OrderedPool
 from weft_tasks.passes.targets import Reference, workflow_id_of
 from weft_tasks.passes.work import NOT_REACHED, NotReached, Work
@@ -32,6 +33,7 @@ class PassContext:
     deadline: timedelta = timedelta(seconds=15)
     pools: Mapping[PassKind, OrderedPool] = field(default_factory=one_pool_per_pass)
     takeover_tries: int = 5
+    collector: Collector = field(default_factory=Collector)
 
     def __post_init__(self) -> None:
         if self.takeover_tries < 1:
@@ -58,6 +60,19 @@ def sweep(
     that cannot be read makes the result `discovery-failed`, or is raised with `raise_if_unreadable`. Raises
     TooManyHungThreads if too many items of earlier passes of this kind still hang.
     """
+    with context.collector.seldom():
+        return _swept(kind, context, read_work_list, attempt, failed, attempt_slice, raise_if_unreadable)
+
+
+def _swept(
+    kind: PassKind,
+    context: PassContext,
+    read_work_list: Callable[[], Sequence[Reference]],
+    attempt: Callable[[Reference, Deadline], ItemOutcome[StatusT] | NotReached],
+    failed: StatusT,
+    attempt_slice: Callable[[Sequence[Reference]], Sequence[ItemOutcome[StatusT]]] | None,
+    raise_if_unreadable: bool,
+) -> PassResult[StatusT]:
     started_at, deadline = context.clock.now(), Deadline.after(context.clock, context.deadline)
     try:
         references = _read(read_work_list)

@@ -7,6 +7,7 @@ A statement that fails for any other reason than its own data is StoreUnavailabl
 from __future__ import annotations
 
 import os
+import select
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -16,7 +17,15 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from sqlalchemy import URL, Connection, Engine, NullPool, QueuePool, Row, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    DisconnectionError,
+    IntegrityError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from weft_tasks.errors import SchemaError, SettingsError, StoreUnavailable
@@ -83,10 +92,31 @@ class Database:
                     yield own
 
     @contextmanager
+    def statement(self) -> Iterator[Connection]:
+        """A writing statement that is its own transaction: on PostgreSQL it costs one round trip instead of three.
+
+        Each further statement in the context is a transaction of its own there.
+        """
+        if self.is_sqlite:
+            with self.transaction() as connection:
+                yield connection
+        else:
+            with _translated(), self._autocommit() as connection:
+                yield connection
+
+    @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One transaction that only reads: on SQLite it waits for no writer."""
-        with _translated(), self.engine.connect() as connection:
-            yield connection.execution_options(weft_reading=True)
+        """Statements that only read. On SQLite they wait for no writer, and see one state of the store; on PostgreSQL
+        each sees what is committed when it begins, as in any transaction of ours."""
+        if self.is_sqlite:
+            with _translated(), self.engine.connect() as connection:
+                yield connection.execution_options(weft_reading=True)
+        else:
+            with _translated(), self._autocommit() as connection:
+                yield connection
+
+    def _autocommit(self) -> Connection:
+        return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
     def dispose(self) -> None:
         """Close this process's idle connections."""
@@ -146,7 +176,6 @@ def _build_engine(url: URL, limits: Limits) -> Engine:
             "pool_size": limits.pool_size,
             "max_overflow": 0,
             "pool_timeout": limits.lock_wait.total_seconds(),
-            "pool_pre_ping": True,
         }
     try:
         return build(url, limits, pool)
@@ -159,7 +188,7 @@ def _build_engine(url: URL, limits: Limits) -> Engine:
 def _build_postgresql(url: URL, limits: Limits, pool: dict[str, Any]) -> Engine:
     statement = milliseconds(limits.statement_timeout)
     connect = max(2, round(limits.connect_timeout.total_seconds()))
-    return create_engine(
+    engine = create_engine(
         url,
         isolation_level="READ COMMITTED",
         connect_args={
@@ -174,6 +203,17 @@ def _build_postgresql(url: URL, limits: Limits, pool: dict[str, Any]) -> Engine:
         },
         **pool,
     )
+    event.listen(engine, "checkout", _refuse_closed)
+    return engine
+
+
+def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
+    """Replace a pooled connection that the server has closed meanwhile. Then there is something to read on it, though
+    nothing was asked; a look costs no round trip, which a ping before every use would."""
+    looking = select.poll()
+    looking.register(connection.fileno(), select.POLLIN)
+    if looking.poll(0):
+        raise DisconnectionError("the server has closed the connection")
 
 
 def _build_sqlite(url: URL, limits: Limits, pool: dict[str, Any]) -> Engine:
