@@ -33,7 +33,8 @@ _EMPTY = (
     *(f"DELETE FROM {name}" for name in metadata.tables if name not in _FIRST_ROWS),
     "UPDATE weft_store SET epoch_floor = 0",
     "UPDATE weft_clock SET witnessed = 0, advanced_at = 0",
-    "UPDATE weft_passes SET began_at = NULL, finished_at = NULL, requested = 0, skipped = 0, token = NULL",
+    "UPDATE weft_passes SET began_at = NULL, finished_at = NULL, requested = 0, skipped = 0, runs = 0, "
+    "ran_ms = 0, token = NULL",
     "UPDATE weft_passes SET result = NULL",
 )
 

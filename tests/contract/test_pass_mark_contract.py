@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from beds import MS, START, R
+from beds import MS, SECOND, START, R
 
 from weft_tasks.store import Store
 from weft_tasks.store.clock import ManualClock
@@ -63,7 +63,7 @@ def test_a_kind_of_pass_that_nobody_knows_begins_nothing(store: Store) -> None:
 def test_a_result_is_kept_with_its_time(store: Store, clock: ManualClock) -> None:
     store.pass_marks.begin("renewal", "t1")
     clock.advance(timedelta(seconds=1))
-    store.pass_marks.finish("renewal", "t1", '{"renewed": 3}')
+    store.pass_marks.finish("renewal", "t1", '{"renewed": 3}', took=SECOND)
     mark = store.pass_marks.read("renewal")
     assert (mark.result, mark.finished_at) == ({"renewed": 3}, START + timedelta(seconds=1))
     assert mark.began_ago_ms == 1000
@@ -75,15 +75,17 @@ def test_a_result_that_comes_after_the_next_pass_began_is_not_taken_for_that_one
     store.pass_marks.begin("renewal", "hung")
     clock.advance(R)
     store.pass_marks.begin("renewal", "next")
-    store.pass_marks.finish("renewal", "hung", '{"renewed": 0}')
+    store.pass_marks.finish("renewal", "hung", '{"renewed": 0}', took=SECOND)
     assert store.pass_marks.read("renewal").result is None
-    store.pass_marks.finish("renewal", "next", "{}")
-    assert store.pass_marks.read("renewal").result == {}
+    store.pass_marks.finish("renewal", "next", "{}", took=2 * SECOND)
+    mark = store.pass_marks.read("renewal")
+    assert mark.result == {}
+    assert (mark.runs, mark.ran_ms) == (2, 3000)
 
 
 def test_the_result_of_an_earlier_pass_is_not_taken_for_that_of_the_one_that_runs(store: Store) -> None:
     store.pass_marks.begin(RUN_ONCE, "earlier")
-    store.pass_marks.finish(RUN_ONCE, "earlier", '{"seconds": 1}')
+    store.pass_marks.finish(RUN_ONCE, "earlier", '{"seconds": 1}', took=SECOND)
     store.pass_marks.begin(RUN_ONCE, "running", even_if_recent=True)
     mark = store.pass_marks.read(RUN_ONCE)
     assert (mark.token, mark.result, mark.finished_at) == ("running", None, None)

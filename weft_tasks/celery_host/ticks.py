@@ -146,12 +146,13 @@ class Ticks:
                 return self._skipped(kind, {"skipped": "lock-unknown", "reason": acquisition.reason})
             if not self._store.pass_marks.begin(kind, token, even_if_recent=even_if_recent):
                 return self._skipped(kind, {"skipped": "recent"})
-            report = _shown(self._run(kind))
+            ended = self._run(kind)
+            report = _shown(ended)
             if acquisition.flight is None:
                 report["lock"] = f"unknown: {acquisition.reason}"
             elif not acquisition.flight.is_ours:
                 report["lock"] = f"{acquisition.flight.state}: {acquisition.flight.reason}"
-            self._store.pass_marks.finish(kind, token, json.dumps(report))
+            self._store.pass_marks.finish(kind, token, json.dumps(report), took=_took(ended))
             return report
 
     def _run(self, kind: PassKind) -> PassReport:
@@ -217,8 +218,9 @@ class Ticks:
 
     def _run_all(self, token: str) -> Report:
         self._store.pass_marks.begin(RUN_ONCE, token, even_if_recent=True)
-        report = _shown_run(run_in_order(lambda kind: self._run_marked(kind, token), self._context.clock))
-        self._store.pass_marks.finish(RUN_ONCE, token, json.dumps(report))
+        result = run_in_order(lambda kind: self._run_marked(kind, token), self._context.clock)
+        report = _shown_run(result)
+        self._store.pass_marks.finish(RUN_ONCE, token, json.dumps(report), took=_took(result))
         return report
 
     def _run_marked(self, kind: PassKind, token: str) -> PassReport:
@@ -226,7 +228,7 @@ class Ticks:
         try:
             self._store.pass_marks.begin(kind, token, even_if_recent=True)
             report = self._run(kind)
-            self._store.pass_marks.finish(kind, token, json.dumps(_shown(report)))
+            self._store.pass_marks.finish(kind, token, json.dumps(_shown(report)), took=_took(report))
             return report
         except StoreUnavailable as error:
             now = self._context.clock.now()
@@ -263,6 +265,10 @@ class Ticks:
 
 def _completed(report: PassReport) -> PassCompleted:
     return PassCompleted(result=report)
+
+
+def _took(report: PassReport | RunOnceResult) -> timedelta:
+    return report.finished_at - report.started_at
 
 
 def _shown(report: PassReport) -> Report:

@@ -11,9 +11,11 @@ from weft_tasks.settings import Settings
 from weft_tasks.store.aborts import Aborts
 from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import DatabaseClock, StoreClock, milliseconds
+from weft_tasks.store.counters import Counters
 from weft_tasks.store.database import Database, Limits
 from weft_tasks.store.endings import Endings
 from weft_tasks.store.engines import Engines
+from weft_tasks.store.gauges import Gauges
 from weft_tasks.store.history import History
 from weft_tasks.store.inspection import Inspections
 from weft_tasks.store.lifecycle import Lifecycle
@@ -45,6 +47,8 @@ class Store:
     history: History
     inspections: Inspections
     overviews: Overviews
+    counters: Counters
+    gauges: Gauges
 
     @classmethod
     def open(cls, settings: Settings, *, clock: StoreClock | None = None, limits: Limits | None = None) -> Self:
@@ -72,6 +76,8 @@ class Store:
             history=history,
             inspections=Inspections(database, clock, settings, workflows=workflows, history=history),
             overviews=Overviews(database, clock, settings, engines=engines, pass_marks=pass_marks, workflows=workflows),
+            counters=Counters(database),
+            gauges=Gauges(database, clock, settings),
         )
 
     def id(self) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import case, or_, select, update
 
 from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
@@ -28,6 +28,9 @@ class PassMark:
     began_ago_ms: int | None
     skipped: int
     requested: int
+    runs: int
+    """Passes of this kind that ended, ever, and how long they took together."""
+    ran_ms: int
     token: str | None
     result: dict[str, Any] | None
 
@@ -53,13 +56,19 @@ class PassMarks:
         with self._database.transaction() as connection:
             return bool(connection.execute(begins if even_if_recent else begins.where(is_stale)).rowcount)
 
-    def finish(self, kind: str, token: str, result_json: str) -> None:
-        """Keep the result of the pass that `token` began, unless a later one has begun since."""
+    def finish(self, kind: str, token: str, result_json: str, *, took: timedelta) -> None:
+        """Count the pass that `token` began, and keep its result unless a later one has begun since."""
+        is_latest = passes.c.token == token
         with self._database.transaction() as connection:
             connection.execute(
                 update(passes)
-                .where(passes.c.kind == kind, passes.c.token == token)
-                .values(finished_at=self._clock.now(), result=result_json)
+                .where(passes.c.kind == kind)
+                .values(
+                    runs=passes.c.runs + 1,
+                    ran_ms=passes.c.ran_ms + milliseconds(took),
+                    finished_at=case((is_latest, self._clock.now()), else_=passes.c.finished_at),
+                    result=case((is_latest, result_json), else_=passes.c.result),
+                )
             )
 
     def count_skip(self, kind: str) -> None:
@@ -89,6 +98,8 @@ def _mark(row: AnyRow) -> PassMark:
         began_ago_ms=row.age,
         skipped=row.skipped,
         requested=row.requested,
+        runs=row.runs,
+        ran_ms=row.ran_ms,
         token=row.token,
         result=decode(row.result),
     )

@@ -7,11 +7,26 @@ own because renewal rewrites all of it every interval.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text, and_, literal_column
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    and_,
+    literal_column,
+)
 
 metadata = MetaData()
 
 Id = String(255)
+Trace = String(64)
+"""A W3C `traceparent`: the span in which something was sent, if one was being recorded then."""
 
 store = Table(
     "weft_store",
@@ -109,6 +124,8 @@ workflows = Table(
     Column("parent_run_id", String(32)),
     Column("parent_reply", Id),
     Column("close_policy", String(16)),
+    # Who started it.
+    Column("trace", Trace),
     # -- the last takeover, for the cooldown of O11
     Column("deposed_engine_id", Id),
     Column("deposed_witnessed", BigInteger),
@@ -174,6 +191,7 @@ signals = Table(
     Column("is_failure", Boolean(create_constraint=False), nullable=False),
     Column("key", Id),
     Column("sent_at", BigInteger, nullable=False),
+    Column("trace", Trace),
     # The turn whose commit consumed it: a mark on the row, never a cursor.
     Column("consumed_turn", BigInteger),
 )
@@ -202,6 +220,7 @@ updates = Table(
     # Turns that began with it and did not commit: one that kills every turn must not block those behind it.
     Column("begun", Integer, nullable=False),
     Column("sent_at", BigInteger, nullable=False),
+    Column("trace", Trace),
     Column("answered_at", BigInteger),
 )
 is_unanswered = updates.c.status == literal_column("'pending'")
@@ -279,7 +298,21 @@ passes = Table(
     # Raised by whoever wants a pass at once (O6): the pass that runs now is followed by another.
     Column("requested", BigInteger, nullable=False),
     Column("skipped", BigInteger, nullable=False),
+    # Of all passes that ended: how many, and how long they took together.
+    Column("runs", BigInteger, nullable=False),
+    Column("ran_ms", BigInteger, nullable=False),
     # Of the latest pass: who ran it (its lock token) and what came of it, as JSON.
     Column("token", String(255)),
     Column("result", Text),
+)
+
+# What the processes of the fleet have counted, one row for each series. Each process adds what it counted since it last
+# did, so the rows are right however processes come and go.
+counters = Table(
+    "weft_counters",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    # A JSON object, its keys sorted.
+    Column("labels", Text, primary_key=True),
+    Column("value", Double, nullable=False),
 )

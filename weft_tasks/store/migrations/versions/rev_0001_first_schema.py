@@ -36,6 +36,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_table(
+        "weft_counters",
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("labels", sa.Text(), nullable=False),
+        sa.Column("value", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name", "labels"),
+    )
+    op.create_table(
         "weft_engine_types",
         sa.Column("engine_id", sa.String(length=255), nullable=False),
         sa.Column("type", sa.String(length=255), nullable=False),
@@ -90,6 +97,8 @@ def upgrade() -> None:
         sa.Column("finished_at", sa.BigInteger(), nullable=True),
         sa.Column("requested", sa.BigInteger(), nullable=False),
         sa.Column("skipped", sa.BigInteger(), nullable=False),
+        sa.Column("runs", sa.BigInteger(), nullable=False),
+        sa.Column("ran_ms", sa.BigInteger(), nullable=False),
         sa.Column("token", sa.String(length=255), nullable=True),
         sa.Column("result", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("kind"),
@@ -104,6 +113,7 @@ def upgrade() -> None:
         sa.Column("is_failure", sa.Boolean(), nullable=False),
         sa.Column("key", sa.String(length=255), nullable=True),
         sa.Column("sent_at", sa.BigInteger(), nullable=False),
+        sa.Column("trace", sa.String(length=64), nullable=True),
         sa.Column("consumed_turn", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("run_id", "number"),
     )
@@ -136,6 +146,7 @@ def upgrade() -> None:
         sa.Column("answer", sa.Text(), nullable=True),
         sa.Column("begun", sa.Integer(), nullable=False),
         sa.Column("sent_at", sa.BigInteger(), nullable=False),
+        sa.Column("trace", sa.String(length=64), nullable=True),
         sa.Column("answered_at", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("run_id", "number"),
     )
@@ -215,6 +226,7 @@ def upgrade() -> None:
         sa.Column("parent_run_id", sa.String(length=32), nullable=True),
         sa.Column("parent_reply", sa.String(length=255), nullable=True),
         sa.Column("close_policy", sa.String(length=16), nullable=True),
+        sa.Column("trace", sa.String(length=64), nullable=True),
         sa.Column("deposed_engine_id", sa.String(length=255), nullable=True),
         sa.Column("deposed_witnessed", sa.BigInteger(), nullable=True),
         sa.Column("input", sa.Text(), nullable=False),
@@ -294,6 +306,7 @@ def downgrade() -> None:
 
     op.drop_table("weft_engines")
     op.drop_table("weft_engine_types")
+    op.drop_table("weft_counters")
     op.drop_table("weft_clock")
 
     op.drop_table("weft_claims")
@@ -302,9 +315,10 @@ def downgrade() -> None:
 def _insert_first_rows() -> None:
     store = sa.table("weft_store", sa.column("id"), sa.column("store_id"), sa.column("epoch_floor"))
     clock = sa.table("weft_clock", sa.column("id"), sa.column("witnessed"), sa.column("advanced_at", sa.BigInteger))
-    passes = sa.table("weft_passes", sa.column("kind"), sa.column("requested"), sa.column("skipped"))
+    counts = ("requested", "skipped", "runs", "ran_ms")
+    passes = sa.table("weft_passes", sa.column("kind"), *map(sa.column, counts))
     op.bulk_insert(store, [{"id": 1, "store_id": uuid.uuid4().hex, "epoch_floor": 0}])
     # The witnessed clock counts from its first heartbeat on, so where it starts is of no matter.
     op.bulk_insert(clock, [{"id": 1, "witnessed": 0, "advanced_at": 0}])
     kinds = ("renewal", "reclaim", "signal-poll", "update-poll", "run-once")
-    op.bulk_insert(passes, [{"kind": kind, "requested": 0, "skipped": 0} for kind in kinds])
+    op.bulk_insert(passes, [{"kind": kind, **dict.fromkeys(counts, 0)} for kind in kinds])
