@@ -33,6 +33,7 @@ MODULE_OF: Final[Mapping[str, str]] = MappingProxyType(
         "purge": "course",
         "run-once": "passes",
         "drain": "drain",
+        "exporter": "exporter",
     }
 )
 """Every command, in the order of `--help`, and the module of this package that has it."""
