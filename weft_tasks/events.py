@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
 from typing import TypeAlias
 
 from weft_tasks.model import TurnMessage
@@ -23,6 +25,46 @@ class ClaimLost:
     epoch: int
     turn: int
     attempt: int
+
+
+class ClaimOutcome(StrEnum):
+    """What a try at a claim came to."""
+
+    ACQUIRED = "acquired"
+    """Nobody held it."""
+    TAKEOVER = "takeover"
+    """Its engine was silent, stopped, gone or deaf (O4)."""
+    LOST_RACE = "lost_race"
+    """Somebody else was first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimAttempted:
+    """An engine, or a reclaim pass for one, tried to get a workflow. `epoch` is the new one if it won, else the one
+    that the try named. `silent_for` is what a takeover waited since the last heartbeat of the engine that had it."""
+
+    workflow_id: str
+    run_id: str
+    engine_id: str
+    epoch: int
+    outcome: ClaimOutcome
+    from_engine_id: str | None = None
+    silent_for: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnded:
+    """A turn that had begun is over. `status` is the TurnStatus of its report, `took` the time from its begin.
+    `woken_after` is the time from the signal that woke it to its begin, if a signal did."""
+
+    workflow_id: str
+    type: str
+    engine_id: str
+    epoch: int
+    turn: int
+    status: str
+    took: timedelta
+    woken_after: timedelta | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +140,8 @@ class CallSentAgain:
 
 Event: TypeAlias = (
     ClaimLost
+    | ClaimAttempted
+    | TurnEnded
     | WakeDiscarded
     | TurnFailed
     | CommitUnknown

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from celery import Celery
-from celery.signals import beat_init
+from celery.signals import beat_init, worker_process_shutdown, worker_shutdown
 from sqlalchemy import Connection
 
 from weft_tasks.celery_host import schedule
@@ -40,6 +40,9 @@ from weft_tasks.events import Events
 from weft_tasks.handles import UpdateHandle, WorkflowHandle
 from weft_tasks.locks import FlightTimes, LockServer, RedisSingleFlight, SingleFlight
 from weft_tasks.log_lines import log_event
+from weft_tasks.metrics.flusher import Flusher
+from weft_tasks.metrics.sink import CountingSink
+from weft_tasks.metrics.tally import Tally
 from weft_tasks.model import Json, NewWorkflow, SignalReceipt, TurnMessage, WorkflowInfo, WorkflowStatus
 from weft_tasks.passes.clock import SystemClock
 from weft_tasks.passes.sweep import PassContext, one_pool_per_pass
@@ -90,6 +93,8 @@ class Weft:
         # Strongly: Celery connects weakly by default, and nobody else keeps these.
         app.on_after_finalize.connect(self._join_application, weak=False)
         beat_init.connect(self._check_before_beat, weak=False)
+        worker_process_shutdown.connect(self._write_last_counts, weak=False)
+        worker_shutdown.connect(self._write_last_counts, weak=False)
         if app.finalized:
             self._join_application()
 
@@ -110,6 +115,11 @@ class Weft:
                 logger.critical("weft: %s", error)
                 raise SystemExit(1) from None
             stop_at_signals(sender)
+
+    def _write_last_counts(self, **_signal: Any) -> None:
+        """A process of a worker's pool ends, or a worker whose pool is no process."""
+        if self.tally.has_any():
+            self.flusher.flush()
 
     # -- workflow types
 
@@ -438,7 +448,17 @@ class Weft:
 
     @cached_property
     def events(self) -> Events:
-        return Events(log_event, SignalSink(self.app.main or "celery"))
+        return Events(log_event, SignalSink(self.app.main or "celery"), CountingSink(self.tally))
+
+    @cached_property
+    def tally(self) -> Tally:
+        """What this process has counted and not yet written."""
+        return Tally()
+
+    @cached_property
+    def flusher(self) -> Flusher:
+        """Writes the tally, for processes that run tasks."""
+        return Flusher(self.tally, lambda counted: self.store.counters.add(counted), self.settings.renew_interval)
 
     @cached_property
     def dispatcher(self) -> CeleryDispatcher:
@@ -496,6 +516,7 @@ class Weft:
             events=self.events,
             node=self.node,
             after_reclaim=self._after_reclaim,
+            flush=lambda: self.flusher.flush(),
         )
 
     def run_turn(self, message: TurnMessage, *, task_id: str) -> TurnReport:
@@ -509,7 +530,10 @@ class Weft:
                 epoch=message.epoch,
                 reason="this process belongs to no engine",
             )
-        return self.runner.run(message, task_id=task_id, engine_id=engine_id)
+        try:
+            return self.runner.run(message, task_id=task_id, engine_id=engine_id)
+        finally:
+            self.flusher.soon()
 
     def build_heart(self, body: Body, guard: ForkGuard) -> Heart:
         return Heart(
@@ -519,6 +543,7 @@ class Weft:
             body=body,
             versions=lambda: self.registry.versions,
             guard=guard,
+            tally=self.tally,
         )
 
     def _build_locks(self, store: Store, *, longest: timedelta) -> SingleFlight:

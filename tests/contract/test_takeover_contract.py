@@ -46,7 +46,7 @@ def test_a_holder_silent_for_exactly_T_plus_G_keeps_its_claim_and_one_millisecon
     assert_still_held(two)
 
     two.advance(MS)
-    assert take_over(two) == Grant(answer="won", epoch=2, turn=0, is_due=True)
+    assert take_over(two) == Grant(answer="won", epoch=2, turn=0, is_due=True, silent_for=SILENCE + MS)
     assert_still_held(two, by="b", epoch=2)
 
 
@@ -65,12 +65,15 @@ def test_a_holder_that_beats_again_at_the_last_moment_keeps_its_claim(two: Bed) 
 
 def test_a_stopped_holder_is_silent_at_once(two: Bed) -> None:
     two.engines.stop("a")
-    assert take_over(two).answer == "won"
+    two.advance(MS)
+    grant = take_over(two)
+    assert (grant.answer, grant.silent_for) == ("won", MS)
 
 
 def test_a_holder_whose_row_is_gone_is_silent_at_once(two: Bed) -> None:
     two.remove_engine("a")
-    assert take_over(two).answer == "won"
+    grant = take_over(two)
+    assert (grant.answer, grant.silent_for) == ("won", None)
 
 
 def test_a_draining_holder_is_not_silent_while_it_beats(two: Bed) -> None:
@@ -212,7 +215,7 @@ def test_a_parked_workflow_that_moves_stays_parked_at_its_turn(two: Bed) -> None
     two.park("w", "paid")
     two.engines.stop("a")
 
-    assert take_over(two) == Grant(answer="won", epoch=2, turn=1, is_due=False)
+    assert take_over(two) == Grant(answer="won", epoch=2, turn=1, is_due=False, silent_for=timedelta(0))
 
     assert not two.row().is_due
     assert two.candidates() == {}

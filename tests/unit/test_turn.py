@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from weft_tasks.errors import InvalidInput, StoreUnavailable, TurnError
-from weft_tasks.events import ClaimLost, CommitUnknown, Event, Events, TurnFailed, WakeDiscarded
+from weft_tasks.events import (
+    ClaimAttempted,
+    ClaimLost,
+    CommitUnknown,
+    Event,
+    Events,
+    TurnEnded,
+    TurnFailed,
+    WakeDiscarded,
+)
 from weft_tasks.model import TurnMessage, Wait, WorkflowStatus
 from weft_tasks.settings import Settings
 from weft_tasks.store import Store
@@ -283,6 +292,7 @@ class Bench:
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
         self.sent, self.events, self.slept = Sent(), list[Event](), list[float]()
+        self.routine: list[Event] = []
         self.calls = 0
         store.engines.register("a", node="a@h", host="h", pid=1, types=["permit"], slots=2)
 
@@ -313,13 +323,17 @@ class Bench:
                 events=Events(self.events.append),
             ),
             settings=SETTINGS,
-            events=Events(self.events.append),
+            events=Events(self.note),
             sleep=self.slept.append,
         )
 
     def run(self, handler: Callable[[Turn], Any], message: TurnMessage | None = None, **kw: Any) -> TurnReport:
         message = message or self.store.workflows.start("w", "permit", "null")
         return self.runner(handler, **kw).run(message, task_id="task", engine_id="a")
+
+    def note(self, event: Event) -> None:
+        """What every turn reports is kept apart from what does not go as it should."""
+        (self.routine if isinstance(event, ClaimAttempted | TurnEnded) else self.events).append(event)
 
     def info(self) -> Any:
         return self.store.workflows.describe("w")
@@ -626,3 +640,66 @@ def test_a_begin_that_got_no_answer_is_unknown_and_calls_no_handler(bench: Bench
 
     report = bench.run(count, turns=Away(bench.store.turns))
     assert (report.status, report.reason, bench.calls) == (TurnStatus.UNKNOWN, "away", 0)
+
+
+# -- what every turn reports
+
+
+def test_a_turn_reports_its_claim_and_how_it_ended(bench: Bench) -> None:
+    bench.run(park)
+    claimed, ended = bench.routine
+    assert isinstance(claimed, ClaimAttempted)
+    assert (claimed.outcome, claimed.engine_id, claimed.epoch) == ("acquired", "a", 1)
+    assert isinstance(ended, TurnEnded)
+    assert (ended.workflow_id, ended.type, ended.turn, ended.status) == ("w", "permit", 0, "committed")
+    assert ended.woken_after is None
+    assert ended.took >= timedelta(0)
+
+
+def test_a_claim_that_somebody_else_has_is_a_lost_race(bench: Bench) -> None:
+    message = bench.store.workflows.start("w", "permit", "null")
+    bench.run(park, message)
+    bench.routine.clear()
+    bench.run(park, message)
+    (claimed,) = bench.routine
+    assert isinstance(claimed, ClaimAttempted)
+    assert (claimed.outcome, claimed.epoch) == ("lost_race", 0)
+
+
+def wakes(bench: Bench) -> list[timedelta | None]:
+    return [event.woken_after for event in bench.routine if isinstance(event, TurnEnded)]
+
+
+def test_a_wake_is_timed_from_the_first_awaited_signal_to_the_begin_and_once(bench: Bench) -> None:
+    def raises_once(turn: Turn) -> None:
+        if bench.calls == 2:
+            raise ValueError
+        turn.take("event")
+        turn.wait("event")
+
+    runner = bench.runner(raises_once)
+    runner.run(bench.store.workflows.start("w", "permit", "null"), task_id="t1", engine_id="a")
+    bench.store.signals.send("w", "other", "1", key=None)
+    bench.clock.advance(timedelta(seconds=1))
+    for payload in "12":
+        bench.store.signals.send("w", "event", payload, key=None)
+        bench.clock.advance(timedelta(seconds=2))
+    runner.run(bench.message(), task_id="t2", engine_id="a")
+    bench.clock.advance(timedelta(minutes=1))
+    runner.run(bench.message(), task_id="t3", engine_id="a")
+    assert wakes(bench) == [None, timedelta(seconds=4), None]
+
+
+def test_a_signal_that_came_before_anybody_waited_is_timed_from_the_wait_on(bench: Bench) -> None:
+    def handler(turn: Turn) -> None:
+        if turn.number == 0:
+            bench.store.signals.send("w", "event", "1", key=None)
+            bench.clock.advance(timedelta(seconds=5))
+        turn.take("event")
+        turn.wait("event")
+
+    runner = bench.runner(handler)
+    runner.run(bench.store.workflows.start("w", "permit", "null"), task_id="t1", engine_id="a")
+    bench.clock.advance(timedelta(seconds=1))
+    runner.run(bench.message(), task_id="t2", engine_id="a")
+    assert wakes(bench) == [None, timedelta(seconds=1)]

@@ -18,6 +18,9 @@ from typing import Protocol
 from weft_tasks.celery_host.health_files import HealthFiles
 from weft_tasks.celery_host.identity import EngineIdentity, host_name
 from weft_tasks.errors import DuplicateNodeError, StoreUnavailable
+from weft_tasks.metrics.catalogue import HEARTBEATS_MISSED
+from weft_tasks.metrics.flusher import Flusher
+from weft_tasks.metrics.tally import Tally
 from weft_tasks.settings import Settings
 from weft_tasks.store import Store
 from weft_tasks.store.engines import HeartbeatAnswer
@@ -86,6 +89,7 @@ class Heart:
         body: Body,
         versions: Callable[[], Mapping[str, Iterable[int]]],
         guard: ForkGuard,
+        tally: Tally,
     ) -> None:
         """Raises SettingsError for a `weft_health_folder` that cannot be written to."""
         self._store = store
@@ -95,6 +99,9 @@ class Heart:
         self._versions = versions
         self._guard = guard
         self._health = HealthFiles(settings.health_folder)
+        self._tally = tally
+        # Not by a thread of its own: this process forks.
+        self._counts = Flusher(tally, store.counters.add, settings.heartbeat_interval)
         self._engine_id = identity.mint()
         # No Event: a signal handler calls `drain`, and only a SimpleQueue may be interrupted by itself.
         self._calls: SimpleQueue[None] = SimpleQueue()
@@ -188,6 +195,7 @@ class Heart:
             self._health.beat_succeeded()
         except StoreUnavailable as error:
             self._missed += 1
+            self._tally.count(HEARTBEATS_MISSED)
             log = (
                 logger.error
                 if self._missed * self._settings.heartbeat_interval >= self._settings.claim_ttl
@@ -210,10 +218,15 @@ class Heart:
             self._register_anew()
             return
         self._end_fenced_turns(hand)
+        self._write_counts()
         if answer is HeartbeatAnswer.DRAINING and not self._is_draining:
             self._drain_as_told()
         if self._is_draining:
             self._release_idle(answer)
+
+    def _write_counts(self) -> None:
+        with self._guard:
+            self._counts.flush()
 
     def _end_fenced_turns(self, hand: Hand) -> None:
         """O7: a turn that was fenced off from outside is told to end, and killed if the next beat still finds it."""
@@ -265,6 +278,7 @@ class Heart:
             with self._guard:
                 released = self._store.claims.release_all(self._engine_id)
                 self._store.engines.stop(self._engine_id)
+                self._counts.flush()
         except StoreUnavailable as error:
             logger.warning("weft.engine.stop-unknown engine=%s error=%r", self._engine_id, str(error))
             return

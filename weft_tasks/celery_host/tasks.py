@@ -42,7 +42,10 @@ class PassTask(Task):
     def run(self, requested: bool = False) -> dict[str, Any]:
         """Run the pass, or say why it was skipped. `requested` asks for it even right after another (O6)."""
         ticks = self._weft.ticks
-        return ticks.run_requested(self._kind) if requested is True else ticks.tick(self._kind)
+        try:
+            return ticks.run_requested(self._kind) if requested is True else ticks.tick(self._kind)
+        finally:
+            self._weft.flusher.soon()
 
     def may_tell_of_idle_tick(self) -> bool:
         """Once in `weft_idle_tick_event_interval`, counted by each worker from when this was last true."""
@@ -66,7 +69,10 @@ class RunOnceTask(Task):
         self._weft = weft
 
     def run(self) -> dict[str, Any]:
-        return self._weft.ticks.run_once()
+        try:
+            return self._weft.ticks.run_once()
+        finally:
+            self._weft.flusher.soon()
 
 
 class RunTurnTask(Task):

@@ -83,6 +83,7 @@ class Ticks:
         events: Events,
         node: str,
         after_reclaim: Callable[[], None] = lambda: None,
+        flush: Callable[[], None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
@@ -95,6 +96,7 @@ class Ticks:
         self._events = events
         self._node = node
         self._after_reclaim = after_reclaim
+        self._flush = flush
         self._sleep = sleep
 
     # -- a tick
@@ -153,6 +155,7 @@ class Ticks:
             elif not acquisition.flight.is_ours:
                 report["lock"] = f"{acquisition.flight.state}: {acquisition.flight.reason}"
             self._store.pass_marks.finish(kind, token, json.dumps(report), took=_took(ended))
+            self._flush()
             return report
 
     def _run(self, kind: PassKind) -> PassReport:
@@ -180,6 +183,7 @@ class Ticks:
                 engines=self._store.engines,
                 send_turn=self._send_turn,
                 rng=random.Random(),
+                events=self._events,
             ),
             signals=StoreDeadlinePoll(
                 StoreSignalPoll(self._store.signals, self._send_turn), self._store.lifecycle, self._follow_up
@@ -221,6 +225,7 @@ class Ticks:
         result = run_in_order(lambda kind: self._run_marked(kind, token), self._context.clock)
         report = _shown_run(result)
         self._store.pass_marks.finish(RUN_ONCE, token, json.dumps(report), took=_took(result))
+        self._flush()
         return report
 
     def _run_marked(self, kind: PassKind, token: str) -> PassReport:

@@ -7,12 +7,14 @@ import threading
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from weft_tasks.metrics.catalogue import Metric
 from weft_tasks.store.counters import Series
 
 BUCKET, SUM = "_bucket", "_sum"
 BEYOND = "+Inf"
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 class Tally:
@@ -21,10 +23,10 @@ class Tally:
     def __init__(self) -> None:
         self._of: dict[int, _Counts] = {}
 
-    def count(self, metric: Metric, amount: float = 1, **labels: str) -> None:
+    def count(self, metric: Metric, labels: Mapping[str, str] = NO_LABELS, amount: float = 1) -> None:
         self._counts().add({_series(metric.name, labels): amount})
 
-    def observe(self, metric: Metric, seconds: float, **labels: str) -> None:
+    def observe(self, metric: Metric, seconds: float, labels: Mapping[str, str] = NO_LABELS) -> None:
         """Count `seconds` in its bucket, and add it to the sum. Each is in one bucket; a reader adds them up."""
         bucket = bucket_of(metric, seconds)
         self._counts().add(

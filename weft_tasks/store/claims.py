@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from sys import intern
 
@@ -65,6 +66,8 @@ class Grant:
     epoch: int = 0
     turn: int = 0
     is_due: bool = False
+    silent_for: timedelta | None = None
+    """Of a takeover from an engine that is silent or stopped: since its last heartbeat, by the database's clock."""
 
 
 class Claims:
@@ -151,13 +154,21 @@ class Claims:
             return self._why_not(connection, is_named, target)
         self._write_claim(connection, workflow_id, target, moved.epoch)
         to_node = {"node": engine_rows[target].node}
+        silent_for = None
         if holder is not None:
-            detail = {**to_node, "from": holder, **self._why_it_lost(engine_rows.get(holder))}
+            lost = self._why_it_lost(engine_rows.get(holder))
+            if lost["reason"] in ("silent", "stopped"):
+                silent_for = timedelta(milliseconds=engine_rows[holder].beat_age)
+            detail = {**to_node, "from": holder, **lost}
             record(connection, self._clock, workflow_id, run_id, "taken-over", target, moved.epoch, detail)
         elif is_placing:
             record(connection, self._clock, workflow_id, run_id, "placed", target, moved.epoch, to_node)
         return Grant(
-            answer=TakeoverAnswer.WON, epoch=moved.epoch, turn=moved.turn, is_due=moved.dispatched_witnessed is not None
+            answer=TakeoverAnswer.WON,
+            epoch=moved.epoch,
+            turn=moved.turn,
+            is_due=moved.dispatched_witnessed is not None,
+            silent_for=silent_for,
         )
 
     def _deposed(self, holder: str) -> dict[str, object]:
@@ -176,6 +187,7 @@ class Claims:
                 engines.c.node,
                 engines.c.status,
                 self._liveness.can_take_work(engines).label("takes_work"),
+                (self._clock.now() - engines.c.heartbeat_at).label("beat_age"),
                 (self._liveness.witnessed_now() - engines.c.heartbeat_witnessed).label("silence"),
             )
             .where(engines.c.id.in_(wanted))

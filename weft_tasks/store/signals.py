@@ -24,6 +24,7 @@ from weft_tasks.store.outbox import forget
 from weft_tasks.store.payloads import say_the_same
 from weft_tasks.store.tables import signals, workflows
 from weft_tasks.store.waits import waits_of
+from weft_tasks.tracing import current_trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ class Signals:
                     is_failure=is_failure,
                     key=key,
                     sent_at=self._clock.now(),
+                    trace=current_trace(),
                     consumed_turn=UNDELIVERABLE if waits_for_retry else None,
                 )
             )

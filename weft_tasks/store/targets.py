@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from weft_tasks.events import ClaimAttempted, ClaimOutcome, Events
 from weft_tasks.model import HeldClaim, TurnMessage
 from weft_tasks.results import Answer, ReclaimStatus, TakeoverAttempt
 from weft_tasks.store.claims import Claims, Grant, TakeoverAnswer
@@ -40,13 +41,21 @@ class StoreReclaim:
     """Moves, places or dispatches again what the reclaim list nominates. Made anew for each pass: it counts loads."""
 
     def __init__(
-        self, *, workflows: Workflows, claims: Claims, engines: Engines, send_turn: SendTurn, rng: random.Random
+        self,
+        *,
+        workflows: Workflows,
+        claims: Claims,
+        engines: Engines,
+        send_turn: SendTurn,
+        rng: random.Random,
+        events: Events | None = None,
     ) -> None:
         self._workflows = workflows
         self._claims = claims
         self._engines = engines
         self._send_turn = send_turn
         self._rng = rng
+        self._events = events or Events()
         self._placement = Placement((), ())
 
     def list_reclaim_candidate_workflow_ids(self) -> Sequence[ReclaimCandidate]:
@@ -79,6 +88,7 @@ class StoreReclaim:
         except BaseException:
             self._placement.give_back(target)
             raise
+        self._report(candidate, target, grant)
         if grant.answer is TakeoverAnswer.WON:
             self._follow_up(candidate, target, grant)
         elif grant.answer is TakeoverAnswer.NO_TARGET:
@@ -95,6 +105,23 @@ class StoreReclaim:
         return self._claims.take_over(
             candidate.workflow_id, candidate.run_id, candidate.engine_id, candidate.epoch, target
         )
+
+    def _report(self, candidate: ReclaimCandidate, target: str, grant: Grant) -> None:
+        """A try that nothing came of, because nothing may change hands or the target was lost, is no race."""
+        won = ClaimOutcome.ACQUIRED if candidate.engine_id is None else ClaimOutcome.TAKEOVER
+        outcome = {TakeoverAnswer.WON: won, TakeoverAnswer.LOST: ClaimOutcome.LOST_RACE}.get(grant.answer)
+        if outcome is not None:
+            self._events.emit(
+                ClaimAttempted(
+                    workflow_id=candidate.workflow_id,
+                    run_id=candidate.run_id,
+                    engine_id=target,
+                    epoch=candidate.epoch if outcome is ClaimOutcome.LOST_RACE else grant.epoch,
+                    outcome=outcome,
+                    from_engine_id=candidate.engine_id,
+                    silent_for=grant.silent_for,
+                )
+            )
 
     def _follow_up(self, candidate: ReclaimCandidate, target: str, grant: Grant) -> None:
         if candidate.kind is CandidateKind.DEAF_HOLDER and candidate.engine_id is not None:

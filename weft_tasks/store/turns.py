@@ -123,6 +123,11 @@ class BegunTurn:
     version: int = 1
     updates: tuple[BufferedUpdate, ...] = ()
     is_cancelling: bool = False
+    woken_after: timedelta | None = None
+    """From the signal that woke it, or from when it began to wait if that was later, to the begin. None if no signal
+    did, and when the turn had begun before."""
+    traces: tuple[str, ...] = ()
+    """Where what it is given was sent from: the start, the awaited signals and the updates, as W3C `traceparent`s."""
 
     @property
     def expired_waits(self) -> tuple[str, ...]:
@@ -617,6 +622,8 @@ def _untried(asked: Sequence[AnyRow]) -> Sequence[AnyRow]:
 
 
 def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow], *, has_more: bool) -> BegunTurn:
+    waits = waits_of(row.waits, row.waiting_since_at)
+    awaited = _awaited(waits, seen)
     return BegunTurn(
         workflow_id=row.id,
         run_id=row.run_id,
@@ -641,7 +648,7 @@ def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow], *, has_
             for signal in sorted(seen[:SIGNALS_PER_TURN], key=lambda signal: signal.number)
         ),
         has_more=has_more or len(seen) > SIGNALS_PER_TURN,
-        waits=waits_of(row.waits, row.waiting_since_at),
+        waits=waits,
         version=row.version,
         updates=tuple(
             BufferedUpdate(
@@ -654,7 +661,29 @@ def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow], *, has_
             for asking in asked
         ),
         is_cancelling=row.cancelling,
+        woken_after=_woken_after(row, awaited),
+        traces=_traces(row, (*awaited, *asked)),
     )
+
+
+def _awaited(waits: Sequence[Wait], seen: Sequence[AnyRow]) -> list[AnyRow]:
+    names = {wait.name for wait in waits}
+    return [signal for signal in seen if signal.name in names]
+
+
+def _woken_after(row: AnyRow, awaited: Sequence[AnyRow]) -> timedelta | None:
+    is_first_begin = row.begun == 1 and row.tries == 0
+    if not (awaited and is_first_begin and row.waiting_since_at is not None):
+        return None
+    could_wake_at = max(row.waiting_since_at, min(signal.sent_at for signal in awaited))
+    return timedelta(milliseconds=max(0, row.turn_began_at - could_wake_at))
+
+
+def _traces(row: AnyRow, given: Sequence[AnyRow]) -> tuple[str, ...]:
+    """Each once, in order."""
+    sent = [row.trace] if row.turn == 0 else []
+    sent += [each.trace for each in given]
+    return tuple(dict.fromkeys(trace for trace in sent if trace is not None))
 
 
 def _won(begun: BegunTurn, row: AnyRow) -> CommitAnswer:

@@ -22,6 +22,7 @@ from weft_tasks.store.inbox import IS_PARKED, Inbox
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.payloads import decode, say_the_same
 from weft_tasks.store.tables import is_unanswered, updates, workflows
+from weft_tasks.tracing import current_trace
 
 UPDATES_PER_TURN = 100
 """How many pending updates one turn sees; the rest makes the workflow due again."""
@@ -122,6 +123,7 @@ class Updates:
                 status=UpdateStatus.PENDING,
                 begun=0,
                 sent_at=self._clock.now(),
+                trace=current_trace(),
             )
         )
 

@@ -48,6 +48,7 @@ from weft_tasks.store.tables import (
     workflows,
 )
 from weft_tasks.store.waits import waits_of
+from weft_tasks.tracing import current_trace
 
 
 class CandidateKind(StrEnum):
@@ -165,6 +166,7 @@ class Workflows:
                 parent_run_id=None if parent is None else parent.run_id,
                 parent_reply=None if parent is None else parent.reply,
                 close_policy=None if parent is None else parent.close_policy,
+                trace=current_trace(),
                 input=new.input_json,
                 state="{}",
                 created_at=now,

@@ -353,7 +353,17 @@ class FakeClaims:
             row.deposed_engine_id, row.deposed_witnessed = holder, self.witnessed_now()
         expires_at = self.engines[target].heartbeat_at + self.settings.claim_ttl
         self.claims[row.id] = FakeClaim(engine_id=target, epoch=row.epoch, claimed_at=self.now, expires_at=expires_at)
-        return Grant(answer=TakeoverAnswer.WON, epoch=row.epoch, turn=row.turn, is_due=row.is_due)
+        return Grant(
+            answer=TakeoverAnswer.WON,
+            epoch=row.epoch,
+            turn=row.turn,
+            is_due=row.is_due,
+            silent_for=self._silent_for(holder),
+        )
+
+    def _silent_for(self, holder: str | None) -> timedelta | None:
+        lost = None if holder is None else self.engines.get(holder)
+        return self.now - lost.heartbeat_at if lost is not None and self.is_silent(lost.id) else None
 
     # -- renew
 

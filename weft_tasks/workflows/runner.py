@@ -16,11 +16,21 @@ from datetime import timedelta
 from enum import StrEnum
 
 from weft_tasks.errors import InvalidInput, StoreUnavailable, message_of
-from weft_tasks.events import ClaimLost, CommitUnknown, Events, TurnFailed, WakeDiscarded
+from weft_tasks.events import (
+    ClaimAttempted,
+    ClaimLost,
+    ClaimOutcome,
+    CommitUnknown,
+    Events,
+    TurnEnded,
+    TurnFailed,
+    WakeDiscarded,
+)
 from weft_tasks.model import TurnMessage, WorkflowStatus
 from weft_tasks.settings import Settings
-from weft_tasks.store.claims import Claims, TakeoverAnswer
+from weft_tasks.store.claims import Claims, Grant, TakeoverAnswer
 from weft_tasks.store.turns import BegunTurn, CommitAnswer, CommitStatus, Discard, TurnOutcome, Turns
+from weft_tasks.tracing import link_current_span
 from weft_tasks.workflows.answering import answer_updates
 from weft_tasks.workflows.dispatcher import Dispatcher
 from weft_tasks.workflows.payments import Payments
@@ -73,6 +83,7 @@ class TurnRunner:
         settings: Settings,
         events: Events,
         sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = registry
         self._claims = claims
@@ -82,6 +93,7 @@ class TurnRunner:
         self._settings = settings
         self._events = events
         self._sleep = sleep
+        self._monotonic = monotonic
 
     def run(self, message: TurnMessage, *, task_id: str, engine_id: str) -> TurnReport:
         """Run the turn that `message` names on `engine_id`; `task_id` is what that engine's heartbeats call it.
@@ -101,7 +113,7 @@ class TurnRunner:
                 return self._discard(held, begun)
         except StoreUnavailable as error:
             return _report(TurnStatus.UNKNOWN, message.workflow_id, message.turn, message.epoch, str(error))
-        return self._run(begun)
+        return self._run_timed(begun)
 
     def _held(self, message: TurnMessage, engine_id: str) -> TurnMessage | str:
         """The message as addressed to this engine; a new workflow is acquired first (O5). One for another engine went
@@ -109,13 +121,46 @@ class TurnRunner:
         if message.engine_id is not None:
             return message if message.engine_id == engine_id else "other-engine"
         grant = self._claims.acquire(message.workflow_id, message.run_id, message.epoch, engine_id)
+        self._report_claim(message, engine_id, grant)
         if grant.answer is not TakeoverAnswer.WON:
             return f"not-acquired: {grant.answer}"
         return replace(message, engine_id=engine_id, epoch=grant.epoch, turn=grant.turn)
 
+    def _report_claim(self, message: TurnMessage, engine_id: str, grant: Grant) -> None:
+        outcomes = {TakeoverAnswer.WON: ClaimOutcome.ACQUIRED, TakeoverAnswer.LOST: ClaimOutcome.LOST_RACE}
+        outcome = outcomes.get(grant.answer)
+        if outcome is not None:
+            self._events.emit(
+                ClaimAttempted(
+                    workflow_id=message.workflow_id,
+                    run_id=message.run_id,
+                    engine_id=engine_id,
+                    epoch=grant.epoch if outcome is ClaimOutcome.ACQUIRED else message.epoch,
+                    outcome=outcome,
+                )
+            )
+
     def _discard(self, message: TurnMessage, reason: str) -> TurnReport:
         self._events.emit(WakeDiscarded(message=message, reason=reason))
         return _report(TurnStatus.DISCARDED, message.workflow_id, message.turn, message.epoch, reason)
+
+    def _run_timed(self, begun: BegunTurn) -> TurnReport:
+        link_current_span(begun.traces, _attributes(begun))
+        began = self._monotonic()
+        report = self._run(begun)
+        self._events.emit(
+            TurnEnded(
+                workflow_id=begun.workflow_id,
+                type=begun.type,
+                engine_id=begun.engine_id,
+                epoch=begun.epoch,
+                turn=begun.turn,
+                status=report.status.value,
+                took=timedelta(seconds=self._monotonic() - began),
+                woken_after=begun.woken_after,
+            )
+        )
+        return report
 
     def _run(self, begun: BegunTurn) -> TurnReport:
         if not begun.has_work:
@@ -279,6 +324,19 @@ def _described(error: Exception) -> str:
         "traceback": lines[-TRACEBACK_LIMIT:],
     }
     return json.dumps(described)
+
+
+def _attributes(begun: BegunTurn) -> dict[str, str | int]:
+    """What a trace says of a turn."""
+    return {
+        "weft.workflow.id": begun.workflow_id,
+        "weft.workflow.type": begun.type,
+        "weft.run.id": begun.run_id,
+        "weft.engine.id": begun.engine_id,
+        "weft.epoch": begun.epoch,
+        "weft.turn": begun.turn,
+        "weft.attempt": begun.attempt,
+    }
 
 
 def _report(status: TurnStatus, workflow_id: str, turn: int, epoch: int, reason: str | None = None) -> TurnReport:
