@@ -115,6 +115,15 @@ def test_a_type_with_a_hostile_name_stays_a_label(store_bed: StoreBed, page: Pag
     assert samples["weft_up{}"] == 1
 
 
+def test_workflows_whose_type_no_live_engine_knows_are_shown_by_type(store_bed: StoreBed, page: Page) -> None:
+    store_bed.engine("a", "permit")
+    for id, type_name in (("w1", "permit"), ("w2", "order"), ("w3", "order")):
+        store_bed.start(id, type_name)
+    samples = page.samples()
+    assert samples["weft_workflows_homeless{type=order}"] == 2
+    assert samples["weft_workflows_homeless{type=permit}"] == 0
+
+
 def test_a_pass_shows_how_often_it_ran_how_long_it_took_and_how_late_the_next_one_is(
     store_bed: StoreBed, page: Page
 ) -> None:

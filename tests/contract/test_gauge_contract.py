@@ -28,7 +28,7 @@ def test_a_new_store_has_nothing_and_says_so_of_every_state(store_bed: StoreBed)
     assert read.engines == dict.fromkeys(EngineState, 0)
     assert (read.claims, read.heartbeat_ages, read.set_aside, read.suspended, read.types) == ({}, {}, {}, {}, ())
     assert (read.free_slots, read.stranded, read.due, read.unowned) == (0, 0, 0, 0)
-    assert (read.signals_pending, read.updates_pending, read.debts) == (0, 0, 0)
+    assert (read.signals_pending, read.updates_pending) == (0, 0)
 
 
 def test_an_engine_that_falls_silent_is_alive_then_late_then_silent(store_bed: StoreBed) -> None:
@@ -102,13 +102,13 @@ def test_workflows_that_wait_for_somebody_are_counted_by_type(store_bed: StoreBe
     assert read.suspended == {"order": 1}
 
 
-def test_signals_updates_and_debts_that_wait_are_counted(store_bed: StoreBed) -> None:
+def test_signals_and_updates_that_wait_are_counted(store_bed: StoreBed) -> None:
     store_bed.engine("a")
     store_bed.parked("w", "a", "paid")
     store_bed.signal("w", "note")
     store_bed.store.updates.send("w", "ask", "null", key=None)
     read = gauges(store_bed)
-    assert (read.signals_pending, read.updates_pending, read.debts) == (1, 1, 0)
+    assert (read.signals_pending, read.updates_pending) == (1, 1)
     assert read.types == ("permit",)
 
 

@@ -125,6 +125,12 @@ DUE = Metric(
     name="weft_workflows_due", kind=Kind.GAUGE, help="The backlog: workflows that may have a turn now and have none."
 )
 UNOWNED = Metric(name="weft_workflows_unowned", kind=Kind.GAUGE, help="Running workflows that no engine holds.")
+HOMELESS = Metric(
+    name="weft_workflows_homeless",
+    kind=Kind.GAUGE,
+    labels=("type",),
+    help="Running workflows without a holder, or with a lost one, whose type or version no live engine can run.",
+)
 SET_ASIDE = Metric(
     name="weft_workflows_set_aside",
     kind=Kind.GAUGE,
@@ -136,8 +142,10 @@ SIGNALS_PENDING = Metric(
     name="weft_signals_pending", kind=Kind.GAUGE, help="Signals that no turn has taken, awaited or not."
 )
 UPDATES_PENDING = Metric(name="weft_updates_pending", kind=Kind.GAUGE, help="Updates without an answer.")
-DEBTS = Metric(
-    name="weft_outbox_debts", kind=Kind.GAUGE, help="Tasks and replies that commits owe and nobody sent yet."
+DEBTS_OVERDUE = Metric(
+    name="weft_outbox_overdue",
+    kind=Kind.GAUGE,
+    help="Tasks and replies that commits owe and nobody has sent for longer than two intervals.",
 )
 
 # -- engines

@@ -77,6 +77,8 @@ class WeftCollector(Collector):
         if isinstance(reading, FleetReading):
             yield from _of_settings(self._settings)
             yield from _of_gauges(reading.gauges)
+            yield _gauge(catalogue.HOMELESS, _by_label(_homeless(reading)))
+            yield _gauge(catalogue.DEBTS_OVERDUE, {(): reading.overdue_debts})
             yield from _of_passes(reading.passes, self._settings)
             yield from _of_counters(reading.counters, reading.gauges.types)
 
@@ -110,7 +112,14 @@ def _of_gauges(gauges: FleetGauges) -> Iterator[Family]:
     yield _gauge(catalogue.SUSPENDED, _by_label({**types, **gauges.suspended}))
     yield _gauge(catalogue.SIGNALS_PENDING, {(): gauges.signals_pending})
     yield _gauge(catalogue.UPDATES_PENDING, {(): gauges.updates_pending})
-    yield _gauge(catalogue.DEBTS, {(): gauges.debts})
+
+
+def _homeless(reading: FleetReading) -> Mapping[str, int]:
+    """By type, whatever the version."""
+    counts = dict.fromkeys(reading.gauges.types, 0)
+    for some in reading.homeless:
+        counts[some.type] = counts.get(some.type, 0) + some.count
+    return counts
 
 
 def _of_passes(marks: Mapping[str, PassMark], settings: Settings) -> Iterator[Family]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft_tasks.errors import WeftError
 from weft_tasks.store import Store
 from weft_tasks.store.counters import Series
 from weft_tasks.store.gauges import FleetGauges
+from weft_tasks.store.overview import Homeless
 from weft_tasks.store.pass_marks import PassMark
 
 
@@ -20,6 +21,8 @@ class FleetReading:
     gauges: FleetGauges
     counters: Mapping[Series, float]
     passes: Mapping[str, PassMark]
+    homeless: Sequence[Homeless]
+    overdue_debts: int
 
 
 class FleetReader:
@@ -55,6 +58,8 @@ class _Try:
                 gauges=self._store.gauges.read(),
                 counters=self._store.counters.read(),
                 passes=self._store.pass_marks.read_all(),
+                homeless=self._store.overviews.homeless(),
+                overdue_debts=self._store.overviews.overdue_debts(),
             )
         except WeftError as error:
             self.outcome = str(error)

@@ -25,7 +25,6 @@ from weft_tasks.store.tables import (
     is_not_running,
     is_running,
     is_unanswered,
-    outbox,
     signals,
     updates,
     workflows,
@@ -70,8 +69,6 @@ class FleetGauges:
     suspended: Mapping[str, int]
     signals_pending: int
     updates_pending: int
-    debts: int
-    """Tasks to send and replies to deliver that commits still owe."""
     types: tuple[str, ...]
     """Every workflow type that an engine's row knows."""
 
@@ -109,7 +106,6 @@ class Gauges:
                 suspended=_count_by_type(connection, WorkflowStatus.SUSPENDED),
                 signals_pending=_count(connection, select(signals.c.number).where(signals.c.consumed_turn.is_(None))),
                 updates_pending=_count(connection, select(updates.c.number).where(is_unanswered)),
-                debts=_count(connection, select(outbox.c.id)),
                 types=tuple(connection.execute(select(engine_types.c.type).distinct()).scalars()),
             )
 
