@@ -9,6 +9,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TypeAlias
 
+from weft_tasks.lines import write
 from weft_tasks.model import TurnMessage
 from weft_tasks.results import PassReport
 
@@ -165,4 +166,5 @@ class Events:
             try:
                 sink(event)
             except Exception:
-                logger.exception("weft.sink.failed: %r raised on %s", sink, type(event).__name__)
+                note = f"{sink!r} raised on {type(event).__name__}"
+                write(logger, logging.ERROR, "weft.sink.failed", note=note, exc_info=True)

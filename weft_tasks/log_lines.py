@@ -1,13 +1,14 @@
-"""The one file that turns events into log lines: a stable key first, then what an operator greps for."""
+"""The one file that turns events into log lines."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from weft_tasks.events import (
     CallSentAgain,
+    ClaimAttempted,
     ClaimLost,
+    ClaimOutcome,
     CommitUnknown,
     Event,
     OutcomeUnknown,
@@ -17,7 +18,9 @@ from weft_tasks.events import (
     TurnFailed,
     WakeDiscarded,
 )
-from weft_tasks.results import PassFailed, PassResult, PassStatus
+from weft_tasks.lines import Field, write
+from weft_tasks.passes.sink import log_pass
+from weft_tasks.store.turns import Discard
 
 logger = logging.getLogger("weft_tasks")
 
@@ -26,72 +29,37 @@ ROUTINE = frozenset({"renewed", "not-buffered", "no-pending-updates", "not-eligi
 
 
 def log_event(event: Event) -> None:
-    """One line per event; nothing for a pass that found nothing to do."""
+    """One line per event; nothing for a pass that found nothing to do, nor for a turn that ended as it should.
+
+    What every workflow does once, being acquired, is for the level DEBUG.
+    """
     match event:
-        case PassCompleted(result=PassFailed() as failed):
-            logger.error("weft.pass.failed pass=%s error=%r", failed.kind, failed.error)
-        case PassCompleted(result=PassResult() as result):
-            _log_pass(result)
+        case PassCompleted():
+            log_pass(event.result)
+        case ClaimAttempted():
+            _log_attempt(event)
         case ClaimLost():
-            logger.warning(
-                "weft.claim.lost workflow=%r engine=%s epoch=%d turn=%d attempt=%d: the commit was refused",
-                event.workflow_id,
-                event.engine_id,
-                event.epoch,
-                event.turn,
-                event.attempt,
-            )
-        case WakeDiscarded(message=message):
-            logger.info(
-                "weft.wake.discarded workflow=%r engine=%s epoch=%d turn=%d reason=%s",
-                message.workflow_id,
-                message.engine_id,
-                message.epoch,
-                message.turn,
-                event.reason,
-            )
+            fields = {**_turn(event), "attempt": event.attempt}
+            write(logger, logging.WARNING, "weft.claim.lost", fields, note="the commit was refused")
+        case WakeDiscarded():
+            _log_discarded(event)
         case TurnFailed():
-            logger.warning(
-                "weft.turn.failed workflow=%r engine=%s epoch=%d turn=%d error=%r %s",
-                event.workflow_id,
-                event.engine_id,
-                event.epoch,
-                event.turn,
-                event.error,
-                "the workflow has failed" if event.retry_in is None else f"next try in {event.retry_in:g} s",
-            )
+            then = "the workflow has failed" if event.retry_in is None else f"next try in {event.retry_in:g} s"
+            write(logger, logging.WARNING, "weft.turn.failed", {**_turn(event), "error": event.error}, note=then)
         case CommitUnknown():
-            logger.warning(
-                "weft.commit.unknown workflow=%r engine=%s epoch=%d turn=%d error=%r",
-                event.workflow_id,
-                event.engine_id,
-                event.epoch,
-                event.turn,
-                event.error,
-            )
+            write(logger, logging.WARNING, "weft.commit.unknown", {**_turn(event), "error": event.error})
         case PublishFailed():
-            logger.warning(
-                "weft.publish.failed message=%r error=%r: the row sends it again", event.message, event.error
-            )
+            fields = {"what": event.message, "error": event.error}
+            write(logger, logging.WARNING, "weft.publish.failed", fields, note="the row sends it again")
         case OutcomeUnknown():
-            logger.warning(
-                "weft.call.unknown workflow=%r call=%s error=%r: a later pass asks again",
-                event.workflow_id,
-                event.call_id,
-                event.error,
-            )
+            fields = {**_call(event), "error": event.error}
+            write(logger, logging.WARNING, "weft.call.unknown", fields, note="a later pass asks again")
         case ReplyRecovered():
-            logger.warning(
-                "weft.call.recovered workflow=%r call=%s: its reply had not come, but its outcome was known",
-                event.workflow_id,
-                event.call_id,
-            )
+            note = "its reply had not come, but its outcome was known"
+            write(logger, logging.WARNING, "weft.call.recovered", _call(event), note=note)
         case CallSentAgain():
-            logger.warning(
-                "weft.call.resent workflow=%r call=%s: nothing was heard of it since it was sent",
-                event.workflow_id,
-                event.call_id,
-            )
+            note = "nothing was heard of it since it was sent"
+            write(logger, logging.WARNING, "weft.call.resent", _call(event), note=note)
 
 
 def _log_pass(result: PassResult[Any]) -> None:
@@ -110,13 +78,45 @@ def _log_pass(result: PassResult[Any]) -> None:
         f" split_slices={result.split_slices} because={result.split_reason!r}" if result.split_slices else "",
         f" error={result.error!r}" if result.error else "",
     )
+def _turn(event: ClaimLost | TurnFailed | CommitUnknown) -> dict[str, Field]:
+    return {
+        "workflow": event.workflow_id,
+        "engine": event.engine_id,
+        "epoch": event.epoch,
+        "turn": event.turn,
+    }
 
 
-def _needs_a_look(result: PassResult[Any]) -> bool:
-    """A claim that is lost at its renewal does not: its workflow ended or moved since the work list was read."""
-    return (
-        result.status is not PassStatus.COMPLETED
-        or result.split_slices > 0
-        or result.unreached > 0
-        or any(outcome.status.value == "failed" and outcome.reason != "lost" for outcome in result.outcomes)
-    )
+def _call(event: OutcomeUnknown | ReplyRecovered | CallSentAgain) -> dict[str, Field]:
+    return {"workflow": event.workflow_id, "call": event.call_id}
+
+
+def _log_attempt(event: ClaimAttempted) -> None:
+    fields: dict[str, Field] = {
+        "workflow": event.workflow_id,
+        "engine": event.engine_id,
+        "epoch": event.epoch,
+        "from": event.from_engine_id,
+        "silent_for": None if event.silent_for is None else event.silent_for.total_seconds(),
+    }
+    match event.outcome:
+        case ClaimOutcome.TAKEOVER:
+            write(logger, logging.INFO, "weft.claim.taken-over", fields)
+        case ClaimOutcome.ACQUIRED:
+            write(logger, logging.DEBUG, "weft.claim.acquired", fields)
+        case ClaimOutcome.LOST_RACE:
+            write(logger, logging.DEBUG, "weft.claim.lost-race", fields)
+
+
+def _log_discarded(event: WakeDiscarded) -> None:
+    message = event.message
+    fields: dict[str, Field] = {
+        "workflow": message.workflow_id,
+        "engine": message.engine_id,
+        "epoch": message.epoch,
+        "turn": message.turn,
+    }
+    if event.reason == Discard.SET_ASIDE:
+        write(logger, logging.WARNING, "weft.workflow.set-aside", fields, note="retry it once it can work")
+    else:
+        write(logger, logging.INFO, "weft.wake.discarded", {**fields, "reason": event.reason})

@@ -38,6 +38,7 @@ from weft_tasks.errors import (
 )
 from weft_tasks.events import Events
 from weft_tasks.handles import UpdateHandle, WorkflowHandle
+from weft_tasks.lines import REFUSED, write
 from weft_tasks.locks import FlightTimes, LockServer, RedisSingleFlight, SingleFlight
 from weft_tasks.log_lines import log_event
 from weft_tasks.metrics.flusher import Flusher
@@ -112,7 +113,7 @@ class Weft:
             try:
                 _ = self.settings
             except SettingsError as error:
-                logger.critical("weft: %s", error)
+                logger.critical("weft: %s", error, extra=REFUSED)
                 raise SystemExit(1) from None
             stop_at_signals(sender)
 
@@ -428,7 +429,7 @@ class Weft:
             except LockUnavailable:
                 return
             for warning in checked.warnings:
-                logger.warning("weft.lock-server: %s", warning)
+                write(logger, logging.WARNING, "weft.lock-server.warning", note=warning)
 
     # -- parts, each built when it is first needed
 

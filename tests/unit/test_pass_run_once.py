@@ -174,7 +174,7 @@ def test_a_sink_that_raises_is_logged_and_changes_nothing(caplog: pytest.LogCapt
 
     assert result == run_once(working(), context(), on_pass_complete=Heard())
     assert [record.getMessage() for record in caplog.records] == [
-        f"the sink raised after the {kind.value} pass" for kind in PassKind
+        f"weft.pass.sink-failed pass={kind.value}" for kind in PassKind
     ]
     assert {record.name for record in caplog.records} == {"weft_tasks.passes"}
     assert "the sink is broken" in caplog.text
@@ -186,10 +186,10 @@ def test_without_a_sink_each_pass_that_did_something_is_one_log_line(caplog: pyt
     run_once(with_unreadable(PassKind.RENEWAL), context())
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("ERROR", "renewal failed: OSError: the store is away"),
-        ("INFO", "reclaim completed in 0.000 s: reclaimed=1"),
-        ("INFO", "signal-poll completed in 0.000 s: woken=1"),
-        ("INFO", "update-poll completed in 0.000 s: drained=1"),
+        ("ERROR", "weft.pass.failed pass=renewal error='OSError: the store is away'"),
+        ("INFO", "weft.pass.completed pass=reclaim status=completed seconds=0.000 reclaimed=1"),
+        ("INFO", "weft.pass.completed pass=signal-poll status=completed seconds=0.000 woken=1"),
+        ("INFO", "weft.pass.completed pass=update-poll status=completed seconds=0.000 drained=1"),
     ]
 
 
@@ -209,6 +209,9 @@ def test_a_pass_that_was_cut_or_could_not_read_is_a_warning_with_all_counts(capl
     log_pass(PassResult(kind=PassKind.RECLAIM, status=PassStatus.DISCOVERY_FAILED, error="OSError: away", **times))
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "renewal deadline-reached in 15.000 s: unreached=3"),
-        ("WARNING", "reclaim discovery-failed in 15.000 s: OSError: away"),
+        ("WARNING", "weft.pass.completed pass=renewal status=deadline-reached seconds=15.000 unreached=3"),
+        (
+            "WARNING",
+            "weft.pass.completed pass=reclaim status=discovery-failed seconds=15.000 error='OSError: away'",
+        ),
     ]

@@ -18,6 +18,7 @@ from typing import Protocol
 from weft_tasks.celery_host.health_files import HealthFiles
 from weft_tasks.celery_host.identity import EngineIdentity, host_name
 from weft_tasks.errors import DuplicateNodeError, StoreUnavailable
+from weft_tasks.lines import Field, write
 from weft_tasks.metrics.catalogue import HEARTBEATS_MISSED
 from weft_tasks.metrics.flusher import Flusher
 from weft_tasks.metrics.tally import Tally
@@ -163,16 +164,18 @@ class Heart:
         if predecessor is None or last_beat is None:
             return
         patience = 2 * self._settings.heartbeat_interval + self._settings.statement_timeout
-        logger.info(
-            "weft.engine.predecessor node=%s engine=%s: waiting %g s for its heartbeat",
-            self._body.node,
-            predecessor,
-            patience.total_seconds(),
+        write(
+            logger,
+            logging.INFO,
+            "weft.engine.predecessor",
+            {"node": self._body.node, "engine": predecessor},
+            note=f"waiting {patience.total_seconds():g} s for its heartbeat",
         )
         self._is_stopping.wait(patience.total_seconds())
         with self._guard:
             if self._store.engines.stop_unless_beating(predecessor, last_beat):
-                logger.info("weft.engine.predecessor engine=%s: it does not beat and counts as stopped", predecessor)
+                note = "it does not beat and counts as stopped"
+                write(logger, logging.INFO, "weft.engine.predecessor", {"engine": predecessor}, note=note)
 
     # -- the thread
 
@@ -190,23 +193,24 @@ class Heart:
         try:
             self._beat()
             if self._missed:
-                logger.info("weft.heart.back engine=%s after=%d missed beats", self._engine_id, self._missed)
+                write(logger, logging.INFO, "weft.heart.back", {"engine": self._engine_id, "missed": self._missed})
             self._missed = 0
             self._health.beat_succeeded()
         except StoreUnavailable as error:
             self._missed += 1
             self._tally.count(HEARTBEATS_MISSED)
-            log = (
-                logger.error
-                if self._missed * self._settings.heartbeat_interval >= self._settings.claim_ttl
-                else (logger.warning)
-            )
-            log("weft.heart.missed engine=%s in_a_row=%d error=%r", self._engine_id, self._missed, str(error))
+            is_serious = self._missed * self._settings.heartbeat_interval >= self._settings.claim_ttl
+            level = logging.ERROR if is_serious else logging.WARNING
+            write(logger, level, "weft.heart.missed", {**self._misses(), "error": str(error)})
         except Exception:
             self._missed += 1
             logger.exception("weft.heart.failed engine=%s in_a_row=%d", self._engine_id, self._missed)
         if self._missed or self._is_draining:
             self._health.is_not_ready()
+            write(logger, logging.ERROR, "weft.heart.failed", self._misses(), exc_info=True)
+
+    def _misses(self) -> dict[str, Field]:
+        return {"engine": self._engine_id, "in_a_row": self._missed}
 
     def _beat(self) -> None:
         hand = self._body.in_hand()
@@ -242,9 +246,8 @@ class Heart:
 
     def _drain_as_told(self) -> None:
         """Somebody marked the engine draining in the store (`weft drain`): as on the way down, but the worker stays."""
-        logger.info(
-            "weft.engine.told-to-drain engine=%s: it takes no new workflows until it is started again", self._engine_id
-        )
+        note = "it takes no new workflows until it is started again"
+        write(logger, logging.INFO, "weft.engine.told-to-drain", {"engine": self._engine_id}, note=note)
         self._is_draining = True
         self._body.take_nothing_new()
 
@@ -256,18 +259,19 @@ class Heart:
                 self._store.engines.drain(self._engine_id)
             released = self._store.claims.release_idle(self._engine_id)
         if released:
-            logger.info("weft.engine.draining engine=%s released=%d", self._engine_id, released)
+            write(logger, logging.INFO, "weft.engine.draining", {"engine": self._engine_id, "released": released})
             self._body.request_reclaim()
 
     def _register_anew(self) -> None:
         """O3: the row is missing or stopped. Whatever this engine held is somebody else's; it starts over."""
         old, self._engine_id = self._engine_id, self._identity.mint()
-        logger.warning("weft.engine.gone engine=%s: registering anew as %s", old, self._engine_id)
+        note = f"registering anew as {self._engine_id}"
+        write(logger, logging.WARNING, "weft.engine.gone", {"engine": old, "successor": self._engine_id}, note=note)
         try:
             with self._guard:
                 self._register()
         except DuplicateNodeError as error:
-            logger.critical("weft.engine.refused: %s", error)
+            write(logger, logging.CRITICAL, "weft.engine.refused", {"engine": self._engine_id}, note=str(error))
             self._engine_id = old
             self._body.become("")
             return
@@ -280,7 +284,7 @@ class Heart:
                 self._store.engines.stop(self._engine_id)
                 self._counts.flush()
         except StoreUnavailable as error:
-            logger.warning("weft.engine.stop-unknown engine=%s error=%r", self._engine_id, str(error))
+            write(logger, logging.WARNING, "weft.engine.stop-unknown", {"engine": self._engine_id, "error": str(error)})
             return
-        logger.info("weft.engine.stopped engine=%s released=%d", self._engine_id, released)
+        write(logger, logging.INFO, "weft.engine.stopped", {"engine": self._engine_id, "released": released})
         self._body.request_reclaim()

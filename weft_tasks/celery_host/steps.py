@@ -14,6 +14,7 @@ from weft_tasks.celery_host.names import RUN_TURN, TURNS_QUEUE
 from weft_tasks.celery_host.queues import engine_queue, is_engine
 from weft_tasks.celery_host.quiet_ticks import hide_ticks_that_went_well
 from weft_tasks.errors import WeftError
+from weft_tasks.lines import REFUSED, write
 from weft_tasks.settings import Settings
 
 if TYPE_CHECKING:
@@ -58,12 +59,9 @@ class EngineStep(bootsteps.StartStopStep):
             worker.weft_heart.start()
         except WeftError as error:
             _exit(error)
-        logger.info(
-            "weft.engine.started engine=%s node=%s types=%s",
-            worker.weft_heart.engine_id,
-            worker.hostname,
-            ",".join(self.weft.registry.names) or "none",
-        )
+        types = ",".join(self.weft.registry.names) or "none"
+        fields = {"engine": worker.weft_heart.engine_id, "node": worker.hostname, "types": types}
+        write(logger, logging.INFO, "weft.engine.started", fields)
 
     def register_with_event_loop(self, worker: Any, hub: Any) -> None:
         """Look for dead pool processes twice a second. Celery itself looks when the pipe to one closes, which may be a
@@ -100,7 +98,8 @@ class DrainStep(bootsteps.StartStopStep):
         settings: Settings = consumer.app.weft.settings
         patience = settings.connect_timeout + 4 * settings.statement_timeout
         if not consumer.controller.weft_heart.stop(patience.total_seconds()):
-            logger.warning("weft.engine.stop-unknown: the store did not answer; its claims move after T + G")
+            note = "the store did not answer; its claims move after T + G"
+            write(logger, logging.WARNING, "weft.engine.stop-unknown", note=note)
 
 
 class WorkerBody:
@@ -165,5 +164,5 @@ def _refuse_pool(worker: Any) -> None:
 
 
 def _exit(error: WeftError) -> None:
-    logger.critical("weft: %s", error)
+    logger.critical("weft: %s", error, extra=REFUSED)
     raise SystemExit(1)

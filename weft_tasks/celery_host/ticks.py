@@ -17,6 +17,7 @@ from typing import Any
 
 from weft_tasks.errors import LockUnavailable, StoreUnavailable
 from weft_tasks.events import Events, PassCompleted
+from weft_tasks.lines import write
 from weft_tasks.locks import Acquisition, FlightOutcome, Holding, SingleFlight, may_run_unlocked, mint_token
 from weft_tasks.locks.token import read_token
 from weft_tasks.passes.run_once import run_in_order, run_part
@@ -172,7 +173,8 @@ class Ticks:
         try:
             self._after_reclaim()
         except Exception as error:
-            logger.warning("weft.tidying.failed error=%r: the next reclaim pass tries again", reason_of(error))
+            note = "the next reclaim pass tries again"
+            write(logger, logging.WARNING, "weft.tidying.failed", {"error": reason_of(error)}, note=note)
 
     def _targets(self) -> Targets:
         return Targets(

@@ -29,6 +29,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from weft_tasks.lines import write
 from weft_tasks.metrics import catalogue
 from weft_tasks.metrics.catalogue import Kind, Metric
 from weft_tasks.metrics.reading import FleetReader, FleetReading
@@ -84,11 +85,11 @@ class WeftCollector(Collector):
 
     def _note(self, reading: FleetReading | str) -> None:
         """A line when the store goes and one when it comes back, not one for each scrape."""
-        is_up = isinstance(reading, FleetReading)
-        if self._was_up and not is_up:
-            logger.warning("weft.exporter.store-away error=%r", reading)
+        is_up = not isinstance(reading, str)
+        if self._was_up and isinstance(reading, str):
+            write(logger, logging.WARNING, "weft.exporter.store-away", {"error": reading})
         elif is_up and not self._was_up:
-            logger.info("weft.exporter.store-back")
+            write(logger, logging.INFO, "weft.exporter.store-back")
         self._was_up = is_up
 
 

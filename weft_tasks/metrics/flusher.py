@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from weft_tasks.errors import WeftError
+from weft_tasks.lines import write
 from weft_tasks.metrics.tally import Tally
 from weft_tasks.store.counters import Series
 
@@ -37,7 +38,8 @@ class Flusher:
             return
         try:
             if not self._add(counted):
-                logger.info("weft.counters.unknown: the store did not answer; %d counts may be missing", len(counted))
+                note = f"{len(counted)} counts may be missing"
+                write(logger, logging.INFO, "weft.counters.unknown", note=note)
         except WeftError:
             self._tally.put_back(counted)
 
@@ -83,6 +85,6 @@ class _Writer:
             try:
                 self._flush()
             except Exception:
-                logger.exception("weft.counters.failed")
+                write(logger, logging.ERROR, "weft.counters.failed", exc_info=True)
             if self._has_any():
                 self._is_wanted.set()

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, Protocol
 
+from weft_tasks.lines import write
+
 logger: Final = logging.getLogger("weft_tasks.passes")
 
 
@@ -63,4 +65,4 @@ class _ThreadTicks:
         try:
             threading.Thread(target=self._callback, name="weft-tick", daemon=True).start()
         except RuntimeError:  # The process gets no more threads now. Later ticks may.
-            logger.exception("a tick was left out")
+            write(logger, logging.ERROR, "weft.pass.no-thread", note="a tick was left out", exc_info=True)

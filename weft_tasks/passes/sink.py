@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from weft_tasks.lines import Field, write
 from weft_tasks.results import PassFailed, PassReport, PassResult, PassStatus
 
 logger: Final = logging.getLogger("weft_tasks.passes")
@@ -13,27 +14,46 @@ logger: Final = logging.getLogger("weft_tasks.passes")
 PassSink: TypeAlias = Callable[[PassReport], None]
 """Called once after every pass, on the thread that ran it, with its result or with the record of how it failed."""
 
+_ROUTINE: Final = frozenset({"renewed", "not-buffered", "no-pending-updates", "not-eligible"})
+"""A pass that found nothing else writes no line."""
+
 
 def tell(sink: PassSink, report: PassReport) -> None:
     """Calls the sink. One that raises is logged with its traceback, and changes nothing."""
     try:
         sink(report)
     except Exception:
-        logger.exception("the sink raised after the %s pass", report.kind)
+        write(logger, logging.ERROR, "weft.pass.sink-failed", {"pass": report.kind.value}, exc_info=True)
 
 
 def log_pass(report: PassReport) -> None:
     """The default sink: one line per pass with all its counts, and none for a pass that found nothing to do."""
     if isinstance(report, PassFailed):
-        logger.error("%s failed: %s", report.kind, report.error)
-    elif report.status is not PassStatus.COMPLETED or report.split_slices:
-        logger.warning("%s", _line(report))
-    elif report.outcomes:
-        logger.info("%s", _line(report))
+        write(logger, logging.ERROR, "weft.pass.failed", {"pass": report.kind.value, "error": report.error})
+        return
+    needs_a_look = _needs_a_look(report)
+    if needs_a_look or not set(report.counts) <= _ROUTINE:
+        write(logger, logging.WARNING if needs_a_look else logging.INFO, "weft.pass.completed", _fields(report))
 
 
-def _line(result: PassResult[Any]) -> str:
-    counts = {**dict(sorted(result.counts.items())), "unreached": result.unreached, "split-slices": result.split_slices}
-    facts = [f"{name}={count}" for name, count in counts.items() if count]
-    reasons = [reason for reason in (result.error, result.split_reason) if reason is not None]
-    return f"{result.kind} {result.status} in {result.duration.total_seconds():.3f} s: {', '.join([*facts, *reasons])}"
+def _fields(result: PassResult[Any]) -> dict[str, Field]:
+    return {
+        "pass": result.kind.value,
+        "status": result.status.value,
+        "seconds": result.duration.total_seconds(),
+        "counts": dict(sorted(result.counts.items())),
+        "unreached": result.unreached or None,
+        "split_slices": result.split_slices or None,
+        "because": result.split_reason if result.split_slices else None,
+        "error": result.error,
+    }
+
+
+def _needs_a_look(result: PassResult[Any]) -> bool:
+    """A claim that is lost at its renewal does not: its workflow ended or moved since the work list was read."""
+    return (
+        result.status is not PassStatus.COMPLETED
+        or result.split_slices > 0
+        or result.unreached > 0
+        or any(outcome.status.value == "failed" and outcome.reason != "lost" for outcome in result.outcomes)
+    )
