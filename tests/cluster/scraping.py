@@ -1,4 +1,4 @@
-"""An exporter as a process, and what a scrape of it says."""
+"""An exporter as a process, started as docs/metrics.md says, and what a scrape of it says."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import logging
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pythonjsonlogger.json import JsonFormatter
+from celery.signals import after_setup_logger, after_setup_task_logger
 
 import weft_tasks
 from weft_tasks.events import (
@@ -147,18 +148,23 @@ def test_a_receiver_that_raises_is_a_line_with_its_traceback(logged: pytest.LogC
     assert logged.records[0].exc_info is not None
 
 
-def test_a_json_formatter_finds_the_fields_and_nothing_that_hides_them() -> None:
-    kept: list[logging.LogRecord] = []
+def test_the_json_formatter_of_docs_logs_md_finds_the_fields_and_nothing_that_hides_them() -> None:
+    """With the block of the page, which sets it for whatever handlers Celery has given a logger."""
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    page: dict[str, Any] = {}
+    exec(block, page)
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
     logger = logging.getLogger("weft_tasks")
-    handler = logging.Handler()
-    handler.emit = kept.append  # type: ignore[method-assign]
     logger.addHandler(handler)
     try:
+        after_setup_logger.send(sender=None, logger=logger)
         log_event(ClaimLost(**{**WHO, "workflow_id": HOSTILE}, turn=2, attempt=1))
     finally:
         logger.removeHandler(handler)
-    written = JsonFormatter("{asctime}{levelname}{message}", style="{").format(kept[0])
-    assert "\n" not in written
+        for signal in (after_setup_logger, after_setup_task_logger):
+            signal.disconnect(page["write_json"])
+    (written,) = text.getvalue().splitlines()
     shown = json.loads(written)
     assert shown["weft_event"] == "weft.claim.lost"
     assert shown["weft_workflow"] == HOSTILE

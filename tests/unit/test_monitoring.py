@@ -119,7 +119,7 @@ def test_every_rule_says_why_its_threshold_is_what_it_is_and_has_a_page() -> Non
 
 
 def test_the_list_of_pages_names_each_with_its_severity() -> None:
-    rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \|", (PAGES / "README.md").read_text(), re.M)
+    rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \|", (PAGES / "index.md").read_text(), re.M)
     assert [(name, file) for name, file, _severity in rows] == [(name, name) for name in alerts()]
     assert {name: severity for name, _file, severity in rows} == {
         name: rule["labels"]["severity"] for name, rule in alerts().items()
@@ -143,7 +143,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
                     yield page.stem, shlex.split(line)
 
 
-@pytest.mark.parametrize(("page", "words"), commands())
+@pytest.mark.parametrize(("page", "words"), list(commands()))
 def test_a_command_on_a_page_is_one_that_there_is_with_arguments_that_it_takes(page: str, words: list[str]) -> None:
     assert words[:4] == ["celery", "-A", "APP", "weft"]
     command = command_line.get_command(click.Context(command_line), words[4])
