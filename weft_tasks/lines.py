@@ -48,6 +48,7 @@ KEYS: Final[Mapping[str, str]] = {
     "weft.heart.missed": "the database did not take a heartbeat; an error from T on",
     "weft.heart.back": "a heartbeat after some that were missed",
     "weft.heart.failed": "a heartbeat raised: a defect",
+    "weft.health.failed": "a file for probes could not be written or removed",
     # -- processes
     "weft.start.refused": "a worker or beat does not start: wrong settings, no schema, a pool that is not supported",
     "weft.lock-server.warning": "the lock server works, and is set up in a way that can lose something",

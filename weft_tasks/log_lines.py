@@ -24,9 +24,6 @@ from weft_tasks.store.turns import Discard
 
 logger = logging.getLogger("weft_tasks")
 
-ROUTINE = frozenset({"renewed", "not-buffered", "no-pending-updates", "not-eligible"})
-"""A pass that found nothing else writes no line."""
-
 
 def log_event(event: Event) -> None:
     """One line per event; nothing for a pass that found nothing to do, nor for a turn that ended as it should.
@@ -62,22 +59,6 @@ def log_event(event: Event) -> None:
             write(logger, logging.WARNING, "weft.call.resent", _call(event), note=note)
 
 
-def _log_pass(result: PassResult[Any]) -> None:
-    needs_a_look = _needs_a_look(result)
-    if set(result.counts) <= ROUTINE and not needs_a_look:
-        return
-    facts = " ".join(f"{name}={count}" for name, count in sorted(result.counts.items()))
-    logger.log(
-        logging.WARNING if needs_a_look else logging.INFO,
-        "weft.pass.completed pass=%s status=%s seconds=%.3f %s%s%s%s",
-        result.kind,
-        result.status,
-        result.duration.total_seconds(),
-        facts,
-        f" unreached={result.unreached}" if result.unreached else "",
-        f" split_slices={result.split_slices} because={result.split_reason!r}" if result.split_slices else "",
-        f" error={result.error!r}" if result.error else "",
-    )
 def _turn(event: ClaimLost | TurnFailed | CommitUnknown) -> dict[str, Field]:
     return {
         "workflow": event.workflow_id,

@@ -100,6 +100,15 @@ def test_debts_older_than_two_intervals_are_overdue(bed: StoreBed) -> None:
     assert bed.store.overviews.overdue_debts() == 1
 
 
+def test_a_call_that_was_sent_and_awaits_its_reply_is_not_overdue(bed: StoreBed) -> None:
+    debt = Debt(id="d", kind=DebtKind.CALL, workflow_id="w", run_id="r", body={"reply": "charged"})
+    with bed.store.database.transaction() as connection:
+        bed.store.outbox.owe(connection, [debt])
+    bed.store.outbox.pay(debt)
+    bed.advance(100 * R)
+    assert bed.store.overviews.overdue_debts() == 0
+
+
 def test_the_age_of_a_heartbeat_grows_although_no_engine_beats(bed: StoreBed) -> None:
     bed.advance(100 * R)
     (engine,) = bed.store.engines.list()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from weft_tasks.errors import SettingsError
+from weft_tasks.lines import Field, write
 
 logger = logging.getLogger("weft_tasks.engine")
 
@@ -59,4 +60,5 @@ class HealthFiles:
         try:
             change(self._folder)
         except OSError as error:
-            logger.warning("weft.health.failed folder=%s error=%r", self._folder, error.strerror)
+            fields: dict[str, Field] = {"folder": str(self._folder), "error": error.strerror}
+            write(logger, logging.WARNING, "weft.health.failed", fields)

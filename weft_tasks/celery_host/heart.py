@@ -204,10 +204,9 @@ class Heart:
             write(logger, level, "weft.heart.missed", {**self._misses(), "error": str(error)})
         except Exception:
             self._missed += 1
-            logger.exception("weft.heart.failed engine=%s in_a_row=%d", self._engine_id, self._missed)
+            write(logger, logging.ERROR, "weft.heart.failed", self._misses(), exc_info=True)
         if self._missed or self._is_draining:
             self._health.is_not_ready()
-            write(logger, logging.ERROR, "weft.heart.failed", self._misses(), exc_info=True)
 
     def _misses(self) -> dict[str, Field]:
         return {"engine": self._engine_id, "in_a_row": self._missed}

@@ -12,7 +12,7 @@ from typing import Any
 
 from celery.worker.request import Request
 
-from weft_tasks.log_lines import ROUTINE
+from weft_tasks.passes.sink import ROUTINE
 
 _ALWAYS = frozenset({"pass", "status", "seconds", "counts", "waiting"})
 """What the report of a pass may have that nobody needs to look at."""

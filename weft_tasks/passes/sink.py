@@ -14,7 +14,7 @@ logger: Final = logging.getLogger("weft_tasks.passes")
 PassSink: TypeAlias = Callable[[PassReport], None]
 """Called once after every pass, on the thread that ran it, with its result or with the record of how it failed."""
 
-_ROUTINE: Final = frozenset({"renewed", "not-buffered", "no-pending-updates", "not-eligible"})
+ROUTINE: Final = frozenset({"renewed", "not-buffered", "no-pending-updates", "not-eligible"})
 """A pass that found nothing else writes no line."""
 
 
@@ -32,7 +32,7 @@ def log_pass(report: PassReport) -> None:
         write(logger, logging.ERROR, "weft.pass.failed", {"pass": report.kind.value, "error": report.error})
         return
     needs_a_look = _needs_a_look(report)
-    if needs_a_look or not set(report.counts) <= _ROUTINE:
+    if needs_a_look or not set(report.counts) <= ROUTINE:
         write(logger, logging.WARNING if needs_a_look else logging.INFO, "weft.pass.completed", _fields(report))
 
 

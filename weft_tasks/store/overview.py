@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import case, exists, func, not_, select, union_all
+from sqlalchemy import and_, case, exists, func, not_, select, union_all
 
 from weft_tasks.model import EngineStatus, WorkflowStatus
 from weft_tasks.settings import Settings
@@ -195,9 +195,10 @@ class Overviews:
         return tuple(Homeless(type=row.type, version=row.version, count=row.n) for row in rows)
 
     def overdue_debts(self) -> int:
-        """Tasks and replies owed for longer than two intervals."""
+        """Tasks and replies owed for longer than two intervals; not those that were sent and await a reply."""
         limit = 2 * milliseconds(self._settings.renew_interval)
-        query = select(func.count()).select_from(outbox).where(outbox.c.created_at < self._clock.now() - limit)
+        is_overdue = and_(outbox.c.sent_witnessed.is_(None), outbox.c.created_at < self._clock.now() - limit)
+        query = select(func.count()).select_from(outbox).where(is_overdue)
         with self._database.reading() as connection:
             return int(connection.execute(query).scalar_one())
 
