@@ -119,3 +119,23 @@ def test_beat_stops_when_it_is_told_to_while_it_waits_for_a_silent_redis(
         assert beat.wait(SLACK) == 0
     finally:
         local_redis.resume()
+
+
+def test_an_engine_that_is_told_to_stop_while_redis_is_silent_releases_its_workflows_at_once(
+    deployment: Deployment, start: Start, local_redis: LocalRedis
+) -> None:
+    """Its process ends when Redis answers: until then Celery's main loop waits."""
+    worker = deployment.worker("e1")
+    start(worker)
+    deployment.park("of-silent-1", "of-silent-2")
+    engine_id = deployment.engine("e1").id
+    local_redis.pause()
+    try:
+        deployment.wait_for_beats("e1", beats=BEATS_PER_TTL)
+        worker.terminate()
+        wait_until(lambda: not deployment.held_by(engine_id), what="the claims to be released", timeout=SLACK)
+        assert deployment.engine("e1").status is EngineStatus.DRAINING
+    finally:
+        local_redis.resume()
+    assert worker.wait() == 0
+    assert deployment.engine("e1").status is EngineStatus.STOPPED

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,18 +32,19 @@ class Rolling(Deployment):
         weft.app.finalize()
         return weft
 
-    def status(self) -> str:
+    def waiting(self) -> tuple[set[tuple[str, int]], set[str]]:
+        """What `weft status` says of work that nobody can do: types with versions, and the reclaim pass's words."""
         command = self.command("weft", "status", "--json", name="status")
         command.start()
         assert command.wait(LONG) == 0, command.log_text()
-        return command.log_text()
+        status = json.loads(command.log_text())
+        (reclaim,) = [shown["result"] or {} for shown in status["passes"] if shown["pass"] == "reclaim"]
+        return {(one["type"], one["version"]) for one in status["homeless"]}, set(reclaim.get("waiting", ()))
 
-    def wait_until_status_says(self, words: str) -> None:
-        wait_until(lambda: words in self.status(), what=f"{words!r} in the status", timeout=LONG)
-
-    def ran_on(self, id: str) -> Sequence[str]:
-        ran_on: Sequence[str] = self.weft.describe(id).state["ran on"]
-        return ran_on
+    def wait_until_status_says(self, *versions: int) -> None:
+        """Wait until these versions wait for an engine, and no others."""
+        types, words = {("case", v) for v in versions}, {f"no engine for 'case' version {v} now" for v in versions}
+        wait_until(lambda: self.waiting() == (types, words), what=f"{words} in the status", timeout=LONG)
 
 
 @pytest.fixture(params=("postgresql", "sqlite"))
@@ -66,7 +68,7 @@ def test_a_rolling_deploy_runs_each_workflow_on_code_that_knows_its_version(
 
     # A client of the new release is there before any engine of it.
     early = new_client.start("case", "early")
-    rolling.wait_until_status_says("no engine for 'case' version 2 now")
+    rolling.wait_until_status_says(2)
     assert (early.describe().version, early.describe().turn) == (2, 0)
     start(rolling.engine_of("new"))
     rolling.wait_until_parked("early", timeout=LONG)
@@ -87,7 +89,7 @@ def test_a_rolling_deploy_runs_each_workflow_on_code_that_knows_its_version(
     # The last engine of the old release dies; nothing of it runs on the new one.
     old_engine.kill()
     new_client.signal(old[0], "close")
-    rolling.wait_until_status_says("no engine for 'case' version 1 now")
+    rolling.wait_until_status_says(1)
     new_client.start("case", "meanwhile")
     new_client.signal("meanwhile", "close")
     assert set(rolling.wait_for("meanwhile", timeout=LONG).result) == {"new"}
@@ -102,5 +104,5 @@ def test_a_rolling_deploy_runs_each_workflow_on_code_that_knows_its_version(
         new_client.signal(id, "close")
     for id in old:
         assert rolling.wait_for(id, timeout=LONG).result == ["old", "both"]
-    wait_until(lambda: "no engine for" not in rolling.status(), what="a status without what waits", timeout=LONG)
+    rolling.wait_until_status_says()
     assert new_client.list(type="case", status="running") == ()
