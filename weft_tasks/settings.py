@@ -18,6 +18,7 @@ from weft_tasks.errors import SettingsError
 PREFIX = "weft_"
 MILLISECOND = timedelta(milliseconds=1)
 NEVER = timedelta.max
+"""As a duration: not at all."""
 DERIVED = cast("timedelta", None)
 """The default of a duration that follows from the others; no Settings keeps it."""
 
@@ -30,54 +31,56 @@ class Settings:
     """
 
     database_url: str = field(default="sqlite:///weft.sqlite3", repr=False)
-    """SQLAlchemy URL of the store: sqlite:///FILE or postgresql+psycopg://…"""
+    """SQLAlchemy URL of the store: `sqlite:///FILE` or `postgresql+psycopg://USER:PASSWORD@HOST/NAME`."""
     redis_url: str | None = field(default=None, repr=False)
-    """URL of the lock server; None takes the broker's when that is Redis."""
+    """URL of the Redis for the single-flight locks. Default: the broker, which must be Redis then."""
 
     claim_ttl: timedelta = timedelta(seconds=30)
-    """T: how long a claim is good after its engine's last heartbeat."""
+    """T: how long a claim is good after its engine's last heartbeat. At least 3R."""
     renew_interval: timedelta = timedelta(seconds=5)
     """R: how often beat fires each pass."""
     grace: timedelta = DERIVED
-    """G: added to T before silence means death. Default 2R."""
+    """G: added to T before silence means death. Default 2R. At least R."""
     heartbeat_interval: timedelta = DERIVED
-    """How often an engine proves that it lives. Default R/2."""
+    """How often an engine proves that it lives. Default R/2, which is also the most it may be."""
     pass_deadline: timedelta = DERIVED
-    """When a pass stops, and the longest life of its lock. Default 3R, and T - R at most."""
+    """When a pass stops, and the longest life of its lock. Default 3R, but T - R at most. Below T."""
     lock_ttl: timedelta = DERIVED
-    """How soon a lock is free after its holder was killed. Default 2R."""
+    """How soon the lock of a killed pass is free. Default 2R, but the pass deadline at most, as for any value."""
     statement_timeout: timedelta = DERIVED
-    """The longest any statement of ours may take. Default R, at most 2 s."""
+    """The longest that a statement of the suite may take. Default R, but 2 s at most. Below G."""
     connect_timeout: timedelta = timedelta(seconds=2)
-    """The longest a connection to the database may take to open (whole seconds, at least 2 on PostgreSQL)."""
+    """The longest that a connection to the database may take to open. PostgreSQL takes whole seconds, at least 2."""
 
     pool_width: int = 16
-    """Threads of a pass."""
+    """Threads of a pass. Below `weft_database_pool_size`."""
     database_pool_size: int = 20
-    """Connections a process keeps at most; more than `pool_width`."""
+    """Connections to the database that a process keeps at most. Above `weft_pool_width`."""
     takeover_tries: int = 5
-    """Tries at one candidate within one reclaim pass."""
+    """Tries at one candidate within a reclaim pass."""
     begun_turn_limit: int = 5
-    """Turns begun in a row without a commit before the workflow is set aside (O11)."""
+    """Turns begun in a row without a commit before a workflow is set aside (O11)."""
     turn_tries: int = 5
-    """Tries at a turn whose handler raises, before the workflow has failed."""
+    """Tries at a turn whose handler raises, before the workflow has failed. `Retry` sets it for one type."""
     turn_retry_delay: timedelta = timedelta(seconds=1)
-    """Wait before the second try; doubles with each further one."""
+    """Before the second try; doubles with each further one. At most `weft_turn_retry_delay_max`."""
     turn_retry_delay_max: timedelta = timedelta(minutes=5)
+    """The longest of these delays."""
     cancel_bound: timedelta = timedelta(seconds=30)
     """How long the last turn of a cancelled workflow may take, from the cancel on."""
     history_retention: timedelta = timedelta(days=30)
     """How long a running workflow keeps its turns, its consumed signals with their keys, and its answered updates, and
     how long changes of ownership are kept."""
     retention: timedelta = NEVER
-    """How long an ended workflow is kept before the reclaim pass purges it. Default: until somebody purges it."""
+    """How long an ended workflow is kept before the reclaim pass purges it, 1,000 a pass. Default: until somebody calls
+    `weft.purge`."""
     call_resend_after: timedelta = timedelta(hours=1)
     """How long after a called task was sent, its countdown not counted, it is taken for lost and sent again if neither
     its reply nor its outcome is known: longer than it may take, retries and queueing included. NEVER leaves it out."""
     payload_limit: int = 256 * 1024
-    """Bytes of JSON that one state, input, result or signal may have."""
+    """Bytes of JSON that one state, input, result, signal, update or answer may have."""
     publish_timeout: timedelta = timedelta(seconds=1)
-    """How long a push after a commit may wait for the broker; the row is the truth, so it may fail."""
+    """How long a message after a commit may wait for the broker; the row is the truth, so it may fail."""
     health_folder: str | None = None
     """Where an engine keeps the files `alive` and `ready`, for probes. One folder for each engine. Default: none."""
     idle_tick_event_interval: timedelta = timedelta(minutes=5)

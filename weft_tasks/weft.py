@@ -31,6 +31,7 @@ from weft_tasks.errors import (
     InvalidInput,
     LockUnavailable,
     SettingsError,
+    UnknownWorkflowType,
     WeftError,
     WorkflowAlreadyExists,
     WorkflowEnded,
@@ -390,12 +391,24 @@ class Weft:
         return NewWorkflow(
             id=uuid.uuid4().hex if id is None else checked_name("workflow id", id),
             type=type_name,
-            version=self.registry.get(type_name).version,
+            version=self._type(type_name).version,
             input_json=encode("input", input, self.settings.payload_limit),
             delay=None if delay is None else checked_duration("delay", delay) or None,
             at=None if at is None else _checked_time(at, delay),
             timeout=None if timeout is None else checked_duration("timeout", timeout),
         )
+
+    def _type(self, name: str) -> WorkflowType:
+        """Raises UnknownWorkflowType, but not before the modules are imported that the application includes or
+        discovers: a worker does that when it starts, and a client may not have."""
+        try:
+            return self.registry.get(name)
+        except UnknownWorkflowType:
+            self._import_modules()
+            return self.registry.get(name)
+
+    def _import_modules(self) -> None:
+        self.app.loader.import_default_modules()
 
     def _after_commit(self, session: CallersTransaction | None, act: Callable[[], object]) -> None:
         if session is None:
@@ -589,4 +602,12 @@ def _checked_time(at: object, delay: object) -> datetime:
 
 
 def _weft_keys(app: Celery) -> dict[str, Any]:
-    return {key: app.conf[key] for key in app.conf if isinstance(key, str) and key.lower().startswith(PREFIX)}
+    """The application's `weft_*` settings by these names, also if it has them in capitals or behind a namespace, such
+    as CELERY_WEFT_DATABASE_URL."""
+    keys = [key for key in app.conf if isinstance(key, str)]
+    # Only now that the configuration has been read does it know its namespace.
+    namespace = (app.conf.prefix or "").lower()
+    spelled = {key.lower().removeprefix(namespace): key for key in keys}
+    return {
+        name: app.conf[name if name in app.conf else key] for name, key in spelled.items() if name.startswith(PREFIX)
+    }

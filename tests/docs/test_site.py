@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +58,11 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     assert sorted({*names, *for_tests} - anchors) == []
 
 
+def test_the_page_of_settings_is_what_the_code_says() -> None:
+    written = _module("docs/settings_page.py")
+    assert written.PAGE.read_text(encoding="utf-8") == written.page(), "write it: python docs/settings_page.py"
+
+
 def _loaded(html: str) -> list[str]:
     """Addresses that a browser fetches by itself."""
     found: list[str] = []
@@ -70,3 +77,12 @@ def _loaded(html: str) -> list[str]:
 
     Parser().feed(html)
     return found
+
+
+def _module(path: str) -> Any:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -41,6 +41,9 @@ class BedWeft(Weft):
             pools={kind: InlinePool(kind.value) for kind in PassKind},
         )
 
+    def _import_modules(self) -> None:
+        """It has the types that the test has imported."""
+
     def _after_reclaim(self) -> None:
         """The tick swallows what this raises, and tries again with the next pass; in a bed it is a bug to see."""
         try:
