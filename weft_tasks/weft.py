@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from celery import Celery
 from celery.signals import beat_init, worker_process_shutdown, worker_shutdown
+from kombu.connection import Connection as KombuConnection
 from sqlalchemy import Connection
 
 from weft_tasks.celery_host import schedule
@@ -304,6 +305,9 @@ class Weft:
             raise InvalidInput("limit", f"must be from 1 to 10000, not {limit}")
         wanted = None if status is None else _one_of("status", WorkflowStatus, status)
         age = None if older_than is None else checked_duration("older_than", older_than)
+        for what, text in (("type", type), ("engine_id", engine_id), ("after", after)):
+            if text is not None:
+                checked_name(what, text)
         return self.store.workflows.list(
             type_name=type, status=wanted, engine_id=engine_id, older_than=age, after=after, limit=limit
         )
@@ -564,7 +568,7 @@ class Weft:
         if self._given_locks is not None:
             return self._given_locks
         times = FlightTimes(lock_ttl=self.settings.lock_ttl, pass_deadline=longest)
-        server = LockServer.of_broker(self.settings.redis_url or self.app.connection_for_write())
+        server = LockServer.of_broker(self.settings.redis_url or _broker_of(self.app))
         return RedisSingleFlight(server=server, store_id=store.id(), times=times, clock=SystemClock())
 
     def _after_reclaim(self) -> None:
@@ -599,6 +603,14 @@ def _checked_time(at: object, delay: object) -> datetime:
     if at.year >= FIRST_YEAR_TOO_LATE:
         raise InvalidInput("at", f"must be before the year {FIRST_YEAR_TOO_LATE}, not {at!r}")
     return at
+
+
+def _broker_of(app: Celery) -> KombuConnection:
+    try:
+        connection: KombuConnection = app.connection_for_write()
+    except (KeyError, ImportError) as unknown:
+        raise SettingsError(f"broker_url cannot be used: {unknown.args[0] if unknown.args else unknown}") from None
+    return connection
 
 
 def _weft_keys(app: Celery) -> dict[str, Any]:

@@ -116,8 +116,17 @@ def test_a_broker_that_is_away_is_an_error_without_its_password(empty_url: str) 
     weft = build(empty_url)
     weft.app.conf.broker_url = "redis://:hunter2@127.0.0.1:1/0"
     result = Shop(weft=weft).run("check", *PATIENCE, status=1)
-    assert "127.0.0.1:1/0 does not answer" in result.output
+    assert "connecting to 127.0.0.1:1. Connection refused" in result.output
     assert "hunter2" not in result.output
+
+
+@pytest.mark.parametrize("url", ["nonsense://host", "redis://:hunter2@127.0.0.1:1/database", "sentinel://127.0.0.1:1"])
+def test_a_broker_url_that_cannot_be_used_is_an_error_as_well(empty_url: str, url: str) -> None:
+    weft = build(empty_url)
+    weft.app.conf.broker_url = url
+    document = Shop(weft=weft).json("check", *PATIENCE, status=1)
+    assert {finding["topic"]: finding["level"] for finding in document["findings"]}["broker"] == "error"
+    assert "hunter2" not in str(document)
 
 
 # -- Celery's settings

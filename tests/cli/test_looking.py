@@ -130,6 +130,12 @@ def test_list_says_which_nodes_there_are_when_it_is_asked_for_another(filled: Sh
     assert f"(known: {NODE})" in filled.refused("list", "--engine", "e9@host")
 
 
+@pytest.mark.parametrize("option", ["--after", "--type", "--engine"])
+def test_an_argument_that_is_no_text_is_one_line(shop: Shop, option: str) -> None:
+    """A shell may hand over bytes that are no UTF-8."""
+    assert "which no id or name may have" in shop.refused("list", option, "\udcff")
+
+
 # -- show
 
 

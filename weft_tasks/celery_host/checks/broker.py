@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from celery import Celery
+from kombu.connection import Connection
 from kombu.exceptions import OperationalError
 
 from weft_tasks.celery_host.checks.findings import Finding, error, ok, warning
@@ -55,28 +57,29 @@ class Broker:
             "interval_start": 0,
             "interval_step": 0,
         }
-        self._connection = app.connection_for_write(
-            transport_options={**(app.conf.broker_transport_options or {}), **ours}
-        )
+        self._options = {**(app.conf.broker_transport_options or {}), **ours}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._connection.release()
+        if "_connection" in vars(self):
+            self._connection.release()
 
-    @property
-    def address(self) -> str:
-        """Without its password."""
-        return str(self._connection.as_uri())
+    @cached_property
+    def _connection(self) -> Connection:
+        connection: Connection = self._app.connection_for_write(transport_options=self._options)
+        return connection
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
         return (OperationalError, *self._connection.connection_errors, *self._connection.channel_errors)
 
-    def reach(self) -> None:
-        """Raises one of `errors`."""
+    def reach(self) -> str:
+        """Its address, without the password. Raises one of `errors`, or whatever kombu makes of a URL that it cannot
+        read."""
         _ = self._connection.default_channel
+        return str(self._connection.as_uri())
 
     def workers(self) -> Workers:
         """Ask every worker what it consumes and knows."""
@@ -109,14 +112,14 @@ class Broker:
 def check_broker(broker: Broker) -> Finding:
     """Whether it answers."""
     try:
-        broker.reach()
-    except broker.errors as silent:
+        address = broker.reach()
+    except Exception as silent:
         return error(
             "broker",
-            f"{broker.address} does not answer: {reason_of(silent)}",
+            f"it does not answer: {reason_of(silent)}",
             "start it, or correct broker_url; CELERY_BROKER_URL or BROKER_URL in the environment go before the setting",
         )
-    return ok("broker", f"{broker.address} answers")
+    return ok("broker", f"{address} answers")
 
 
 def check_lock_server(suite: Weft, *, has_store: bool) -> Iterator[Finding]:
