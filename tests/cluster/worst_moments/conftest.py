@@ -6,7 +6,9 @@ What died is started again at once, as a supervisor would, while the other engin
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -22,6 +24,7 @@ from deployment import Deployment, show_logs
 from weft_tasks.testing.celery_commands import WorkerProcess
 from weft_tasks.testing.cluster import backend_cluster, broker_cluster, connection_env
 from weft_tasks.testing.local_redis import LocalRedis
+from weft_tasks.testing.processes import LocalProcess
 from weft_tasks.testing.waiting import wait_until
 from weft_tasks.weft import Weft
 
@@ -57,6 +60,15 @@ class WorstDeployment(Deployment):
         self.workers: dict[str, WorkerProcess] = {}
         self.ends: dict[int, int | None] = {}
         """By process id, the exit codes of workers that died."""
+
+    def client(self, script: str, *arguments: str) -> LocalProcess:
+        """A client in a process of its own, to be killed by itself."""
+        return LocalProcess(
+            [sys.executable, str(Path(__file__).parent / script), *arguments],
+            name=script,
+            log_path=self.folder / f"{script}.log",
+            env={**self.env, "PYTHONPATH": os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")])},
+        )
 
     @cached_property
     def weft(self) -> Weft:

@@ -4,6 +4,7 @@ on prefork (O7), the second is set aside after the limit (O11), and others are n
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -69,6 +70,27 @@ def test_on_prefork_it_takes_effect_and_frees_the_process_within_two_seconds(
         assert all(turn == 0 for turn, _epoch in well.committed_turns(id))
         assert well.weft.describe(id).status is STATUS[verb]
         assert well.weft.describe(id).result is None
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_it_takes_hold_though_its_sender_is_killed_before_it_has_told_anybody(
+    well_cluster: WorstDeployment, verb: str
+) -> None:
+    """The order to end the turn is in the store, and the engine reads it with its next heartbeat."""
+    well = well_cluster
+    gate = well.gate(f"untold-{verb}")
+    id = gate.path.name
+    well.start_on("e1", "endless", id, str(gate.path))
+    gate.wait_for(timeout=LONG)
+    client = well.client("ending_client.py", verb, id)
+    client.start()
+    assert client.wait(LONG) == -signal.SIGKILL, client.log_text()
+    assert has_taken_effect(well.weft.describe(id), verb)
+    wait_until(lambda: has_gone(gate.comings[0]), what="the end of the process", timeout=INTERVAL + SLACK)
+    # Nobody asked for a reclaim pass: the last turn of a cancelled one waits for the next tick.
+    info = well.wait_for(id, STATUS[verb], timeout=2 * INTERVAL + SLACK if verb == "cancel" else timedelta(0))
+    assert (info.result, len(gate.comings)) == (None, 1)
+    assert len(well.committed_turns(id)) == (1 if verb == "cancel" else 0)
 
 
 @pytest.fixture

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from conftest import LONG, PATHS, WorstDeployment
+from conftest import LONG, WorstDeployment
 
 from weft_tasks.errors import WorkflowNotFound
 from weft_tasks.model import WorkflowStatus
-from weft_tasks.testing.processes import LocalProcess
 from weft_tasks.testing.waiting import wait_until
 
 NODES = ("e1", "e2")
@@ -67,18 +63,13 @@ def test_what_is_parked_on_a_killed_engine_goes_on_as_it_should(well_cluster: Wo
 
 @pytest.mark.parametrize("ending", ["commit", "rollback"])
 def test_what_a_client_sent_in_its_own_transaction_arrives_though_it_is_killed_after_the_commit(
-    cluster: WorstDeployment, tmp_path: Path, ending: str
+    cluster: WorstDeployment, ending: str
 ) -> None:
     weft, started, known = cluster.weft, f"client-{ending}", f"known-{ending}"
     cluster.execute("CREATE TABLE IF NOT EXISTS client_rows (id varchar(50))")
     weft.start("order", known, str(cluster.folder))
     cluster.wait_until_parked(known, timeout=LONG)
-    client = LocalProcess(
-        [sys.executable, str(Path(__file__).parent / "transactional_client.py"), ending, started, known],
-        name="client",
-        log_path=tmp_path / "client.log",
-        env={**cluster.env, "PYTHONPATH": os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")])},
-    )
+    client = cluster.client("transactional_client.py", ending, started, known)
     client.start()
     assert client.wait(LONG) == -signal.SIGKILL, client.log_text()
     rows = cluster.query("SELECT id FROM client_rows WHERE id = :id", id=started)
