@@ -253,7 +253,7 @@ def test_without_a_store_only_the_broker_is_judged() -> None:
 def _overview(**changes: Any) -> Overview:
     facts: dict[str, Any] = {"began_at": NOW, "finished_at": NOW, "began_ago_ms": 1000, "result": None, **changes}
     marks = [
-        PassMark(kind=kind, skipped=0, requested=0, token=None, **facts)
+        PassMark(kind=kind, skipped=0, requested=0, runs=1, ran_ms=1, token=None, **facts)
         for kind in ("renewal", "reclaim", "signal-poll", "update-poll", "run-once")
     ]
     backlog = Backlog(in_hand=0, put_off=0, unowned=0, queued=0, late=0)
