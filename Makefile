@@ -50,10 +50,10 @@ test-quick: install ## all but the tests with real workers
 test-cluster: install ## real celery workers and beat as local processes
 	$(BIN)/pytest tests/cluster $(addprefix --ignore ,$(LONG))
 
-# Each of these starts a cluster of its own for one story, and takes minutes.
+# What takes minutes: engines that die at many moments, on each database; the examples; a rolling deploy.
 LONG := tests/cluster/worst_moments tests/cluster/examples tests/cluster/test_rolling_deploy.py
 
-test-long: install ## owners killed at the worst moments, and the examples as processes
+test-long: install ## owners killed at the worst moments, a rolling deploy, and the examples as processes
 	$(BIN)/pytest $(LONG)
 
 # -- checks
