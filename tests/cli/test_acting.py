@@ -41,6 +41,12 @@ def test_start_waits_for_the_result_if_it_is_told_to(shop: Shop) -> None:
     assert shop.run("start", "order", "w", "--on-conflict", "use-existing", "--wait", "1").stdout == (
         '{"receipt": "für dich"}\n'
     )
+    assert shop.refused("start", "broken", "b", "--wait", "0.01").startswith(
+        "Error: workflow 'b' (running) has no result"
+    )
+    shop.weft.terminate("b", "enough")
+    line = shop.refused("start", "broken", "b", "--on-conflict", "use-existing", "--wait", "1")
+    assert line == "Error: workflow 'b' ended as terminated: Terminated: enough"
     line = shop.refused("start", "order", "v", "--wait", "0.01")
     assert "has no result after 0.01 s" in line
 
@@ -166,7 +172,7 @@ def test_purge_deletes_what_ended_long_enough_ago(shop: Shop) -> None:
         old = update(workflows).where(workflows.c.id.in_(["old", "other"]))
         connection.execute(old.values(ended_at=workflows.c.ended_at - 2 * 86_400_000))
     assert shop.json("purge", "--older-than", "1d", "--status", "completed", "--yes") == {"purged": 1}
-    assert shop.run("purge", "--older-than", "1d", "--yes").stdout == "purged 1 workflows\n"
+    assert shop.run("purge", "--older-than", "1d", "--yes").stdout == "purged 1 workflow\n"
     assert [info.id for info in shop.weft.list()] == ["alive", "young"]
 
 
@@ -219,7 +225,7 @@ def test_drain_does_not_say_drained_while_a_turn_runs(shop: Shop) -> None:
     turn = _begun(shop)
     shop.add_engine("second", "e2@host")
     line = shop.refused("drain", NODE, "--timeout", "0.3", "--json")
-    assert "after 0.3 s e1@host still runs turns of 1 workflows (w)" in line
+    assert "after 0.3 s e1@host still runs turns of 1 workflow (w)" in line
     shop.weft.store.turns.retry_later(turn, json.dumps({"type": "E", "message": "m"}), timedelta(0))
     assert shop.json("drain", NODE) == {"node": NODE, "engine": ENGINE, "status": "draining", "claims": 0}
 

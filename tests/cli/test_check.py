@@ -15,6 +15,7 @@ from weft_tasks.celery_host.checks.configuration import check_celery_settings
 from weft_tasks.celery_host.checks.contents import check_passes
 from weft_tasks.celery_host.checks.workers import check_workers
 from weft_tasks.celery_host.names import MAINTENANCE_QUEUE, RUN_TURN, TASK_OF_PASS, TURNS_QUEUE
+from weft_tasks.celery_host.words import counted
 from weft_tasks.model import EngineStatus
 from weft_tasks.settings import Settings
 from weft_tasks.store.engines import EngineInfo
@@ -57,7 +58,7 @@ def test_errors_come_first_and_the_last_line_counts_them(shop: Shop) -> None:
     lines = [line for line in shop.run("check", *PATIENCE, status=1).stdout.splitlines() if line]
     levels = [line.split()[0] for line in lines[2:-1] if not line.strip().startswith("->")]
     assert levels == sorted(levels, key=["error", "warning", "ok"].index)
-    assert lines[-1] == f"{levels.count('error')} errors, {levels.count('warning')} warnings"
+    assert lines[-1] == f"{counted(levels.count('error'), 'error')}, {counted(levels.count('warning'), 'warning')}"
 
 
 def test_a_silent_engine_is_named_with_its_process_and_what_it_holds(shop: Shop) -> None:
@@ -67,7 +68,7 @@ def test_a_silent_engine_is_named_with_its_process_and_what_it_holds(shop: Shop)
     text = _findings(shop)
     assert "no engine is alive" in text
     assert f"{NODE} (pid 7 on host) has not beaten for 36" in text
-    assert "1 workflows wait to be moved" in text
+    assert "1 workflow to be moved" in text
 
 
 def test_an_engine_that_is_away_and_holds_nothing_is_a_warning(shop: Shop) -> None:
@@ -87,8 +88,8 @@ def test_what_is_stuck_is_told(shop: Shop) -> None:
     shop.weft.start("order", "w")
     shop.weft.store.engines.stop(ENGINE)
     text = _findings(shop, "warning")
-    assert f"1 workflows are held by {NODE}, which is gone" in text
-    assert "1 workflows are of type 'order' version 1, which no live engine runs" in text
+    assert f"{NODE} is gone, and still holds 1 workflow" in text
+    assert "no live engine runs type 'order' version 1, of which 1 workflow must move or begin" in text
 
 
 @pytest.mark.parametrize("shift", [-1, 1])

@@ -186,7 +186,7 @@ def test_show_tells_why_a_workflow_moved(shop: Shop) -> None:
 def test_show_tells_that_a_handler_raised_and_when_it_is_tried_again(shop: Shop) -> None:
     shop.weft.start("broken", "w")
     text = shop.run("show", "w").stdout
-    for words in ("RuntimeError: no bank today", "its handler has raised 1 times", "again in 1.0 s", "turn-failed"):
+    for words in ("RuntimeError: no bank today", "its handler has raised 1 time", "again in 1.0 s", "turn-failed"):
         assert words in text
 
 

@@ -501,4 +501,4 @@ def test_a_refused_commit_leaves_a_trace(bed: StoreBed) -> None:
     bed.store.turns.record_refusal(turn)
     (entry,) = bed.store.history.list(workflow_id="w")
     assert (entry.event, entry.engine_id, entry.epoch) == ("commit-refused", "a", 1)
-    assert entry.detail == {"turn": 0, "attempt": 1}
+    assert entry.detail == {"turn": 0, "attempt": 1, "node": "a@host"}

@@ -96,8 +96,18 @@ def test_a_handler_that_raised_is_told_with_its_error_and_when_it_is_tried_again
     bed.begin()
     bed.store.turns.give_up(bed.begun["w"], error)
     assert _told(bed) == [
-        ("turn-failed", "a", 1, {"turn": 0, "attempt": 1, "error": "OSError: no bank", "again_in_ms": 2000}),
-        ("turn-failed", "a", 1, {"turn": 0, "attempt": 2, "error": "OSError: no bank", "again_in_ms": None}),
+        (
+            "turn-failed",
+            "a",
+            1,
+            {"turn": 0, "attempt": 1, "error": "OSError: no bank", "again_in_ms": 2000, "node": "a@host"},
+        ),
+        (
+            "turn-failed",
+            "a",
+            1,
+            {"turn": 0, "attempt": 2, "error": "OSError: no bank", "again_in_ms": None, "node": "a@host"},
+        ),
     ]
 
 
@@ -109,4 +119,4 @@ def test_a_handler_that_raised_after_it_lost_its_workflow_is_not_told(bed: Store
 
 def test_a_termination_is_told_with_its_reason_cut_short(bed: StoreBed) -> None:
     bed.store.lifecycle.terminate("w", "x" * 1000)
-    assert _told(bed) == [("terminated", "a", 2, {"reason": "x" * 300})]
+    assert _told(bed) == [("terminated", "a", 2, {"reason": "x" * 300, "node": "a@host"})]

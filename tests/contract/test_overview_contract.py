@@ -29,7 +29,11 @@ def test_an_empty_store_has_nothing_to_tell(store: Store) -> None:
     overview = store.overviews.read()
     assert (overview.engines, overview.counts, overview.backlog) == ((), {}, NOTHING)
     assert (overview.set_aside, overview.stranded, overview.homeless, overview.overdue_debts) == ((), (), (), 0)
-    assert {mark.kind for mark in overview.passes} == {"renewal", "reclaim", "signal-poll", "update-poll", "run-once"}
+    order = ["renewal", "reclaim", "signal-poll", "update-poll", "run-once"]
+    assert [mark.kind for mark in overview.passes] == order
+    for kind in reversed(order):
+        store.pass_marks.count_skip(kind)
+    assert list(store.pass_marks.read_all()) == order
 
 
 def test_what_is_due_is_counted_once_by_what_it_waits_for(bed: StoreBed) -> None:

@@ -41,7 +41,12 @@ def record(
     epoch: int,
     detail: Mapping[str, Any],
 ) -> None:
-    """Add an entry within the caller's transaction, so that it stands if and only if the change does."""
+    """Add an entry within the caller's transaction, so that it stands if and only if the change does.
+
+    The engine's node name goes with it, because its row will be gone one day.
+    """
+    node = None if engine_id is None or "node" in detail else _node_of(connection, engine_id)
+    told = {**detail, **({} if node is None else {"node": node})}
     connection.execute(
         insert(history).values(
             at=clock.now(),
@@ -50,7 +55,7 @@ def record(
             event=event,
             engine_id=engine_id,
             epoch=epoch,
-            detail=json.dumps(dict(detail), sort_keys=True),
+            detail=json.dumps(told, sort_keys=True),
         )
     )
 
@@ -61,12 +66,16 @@ def record_released(
     """Add an entry for each of these rows (id, run_id, epoch), which `engine_id` gave up in this transaction (O6)."""
     if not released:
         return
-    node = connection.execute(select(engines.c.node).where(engines.c.id == engine_id)).scalar_one_or_none()
+    node = _node_of(connection, engine_id)
     detail = json.dumps({"reason": reason, **({} if node is None else {"node": node})}, sort_keys=True)
     connection.execute(
         insert(history).values(at=clock.now(), event="released", engine_id=engine_id, detail=detail),
         [{"workflow_id": row.id, "run_id": row.run_id, "epoch": row.epoch} for row in released],
     )
+
+
+def _node_of(connection: Connection, engine_id: str) -> str | None:
+    return connection.execute(select(engines.c.node).where(engines.c.id == engine_id)).scalar_one_or_none()
 
 
 class History:

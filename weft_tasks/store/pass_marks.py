@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import case, or_, select, update
 
+from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import AnyRow, Database
@@ -84,10 +85,16 @@ class PassMarks:
         return self.read_all()[kind]
 
     def read_all(self) -> Mapping[str, PassMark]:
-        """The marks of every kind of pass."""
+        """The marks of every kind of pass, in the order in which the passes run, `run-once` last."""
         age = (self._clock.now() - passes.c.began_at).label("age")
         with self._database.reading() as connection:
-            return {row.kind: _mark(row) for row in connection.execute(select(passes, age))}
+            rows = connection.execute(select(passes, age)).all()
+        return {row.kind: _mark(row) for row in sorted(rows, key=_order)}
+
+
+def _order(row: AnyRow) -> int:
+    kinds = [kind.value for kind in PassKind]
+    return kinds.index(row.kind) if row.kind in kinds else len(kinds)
 
 
 def _mark(row: AnyRow) -> PassMark:

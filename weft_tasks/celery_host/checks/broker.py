@@ -79,7 +79,9 @@ class Broker:
         """Its address, without the password. Raises one of `errors`, or whatever kombu makes of a URL that it cannot
         read."""
         _ = self._connection.default_channel
-        return str(self._connection.as_uri())
+        # kombu shows a password where there is none as well.
+        has_login = self._connection.userid or self._connection.password
+        return str(self._connection.as_uri()) if has_login else str(self._connection.as_uri()).replace(":**@", "")
 
     def workers(self) -> Workers:
         """Ask every worker what it consumes and knows."""

@@ -9,6 +9,7 @@ from weft_tasks.celery_host.checks.broker import Workers
 from weft_tasks.celery_host.checks.findings import Finding, error, ok, warning
 from weft_tasks.celery_host.checks.workers import START_ENGINE, START_MAINTENANCE
 from weft_tasks.celery_host.names import MAINTENANCE_QUEUE
+from weft_tasks.celery_host.words import counted
 from weft_tasks.model import EngineStatus
 from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
@@ -38,7 +39,7 @@ def check_engines(overview: Overview, settings: Settings) -> Iterator[Finding]:
                 "if it does not hear again by itself once the broker answers, restart it",
             )
     if alive:
-        names = ", ".join(f"{engine.node} ({engine.claims} workflows)" for engine in alive)
+        names = ", ".join(f"{engine.node} ({counted(engine.claims, 'workflow')})" for engine in alive)
         yield ok("engines", f"{len(alive)} alive: {names}")
 
 
@@ -46,7 +47,9 @@ def _silent(engine: EngineInfo, settings: Settings) -> Finding:
     where = f"{engine.node} (pid {engine.pid} on {engine.host})"
     text = f"{where} has not beaten for {_age(engine).total_seconds():.1f} s: killed, frozen, or cut off from the store"
     if engine.claims and _age(engine) > settings.silence_limit:
-        return error("engines", f"{text}; {engine.claims} workflows wait to be moved", "start it again, or another")
+        return error(
+            "engines", f"{text}; {counted(engine.claims, 'workflow')} to be moved", "start it again, or another"
+        )
     return warning(
         "engines", text, "start it again; if it was taken away for good, nothing: it is forgotten in a while"
     )
@@ -118,26 +121,27 @@ def check_stuck(overview: Overview) -> Iterator[Finding]:
         names = ", ".join(aside.id for aside in overview.set_aside[:NAMED])
         yield warning(
             "set aside",
-            f"{count} workflows began turns again and again without a commit: {names}{', …' if count > NAMED else ''}",
+            f"{counted(count, 'workflow')} began turns again and again without a commit: "
+            f"{names}{', …' if count > NAMED else ''}",
             "celery -A APP weft show ID tells why; correct it, then celery -A APP weft retry ID",
         )
     for claims in overview.stranded:
         yield warning(
             "stranded claims",
-            f"{claims.count} workflows are held by {claims.node or claims.engine_id}, which is gone",
+            f"{claims.node or claims.engine_id} is gone, and still holds {counted(claims.count, 'workflow')}",
             "the reclaim pass moves them; if the count stays, see `passes` and `types`",
         )
     for homeless in overview.homeless:
         yield warning(
             "types",
-            f"{homeless.count} workflows are of type {homeless.type!r} version {homeless.version}, which no live "
-            "engine runs",
+            f"no live engine runs type {homeless.type!r} version {homeless.version}, of which "
+            f"{counted(homeless.count, 'workflow')} must move or begin",
             "deploy an engine whose application registers it",
         )
     if overview.overdue_debts:
         yield warning(
             "outbox",
-            f"{overview.overdue_debts} tasks or replies of committed turns are not sent yet",
+            f"{counted(overview.overdue_debts, 'message')} of committed turns (tasks, replies) not sent yet",
             "the reclaim pass sends them once the broker takes messages; see `broker` and `passes`",
         )
 

@@ -110,6 +110,8 @@ def _roles(worker: Worker) -> str:
     roles = [
         name for name, queue in (("engine", TURNS_QUEUE), ("maintenance", MAINTENANCE_QUEUE)) if queue in worker.queues
     ]
+    if not roles and any(queue.startswith(ENGINE_QUEUE_PREFIX) for queue in worker.queues):
+        return "drained engine"
     return " and ".join(roles) or "neither engine nor maintenance"
 
 

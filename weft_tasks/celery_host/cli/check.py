@@ -40,6 +40,7 @@ def check(suite: Weft, output: Output, strict: bool, timeout: timedelta) -> int:
     from weft_tasks.celery_host.checks import Level
     from weft_tasks.celery_host.cli.output import Marked, Mood, Table
     from weft_tasks.celery_host.cli.secrets import hide_secrets
+    from weft_tasks.celery_host.words import counted
 
     moods = {Level.OK: Mood.GOOD, Level.WARNING: Mood.ODD, Level.ERROR: Mood.BAD}
     order = list(reversed(Level))
@@ -62,6 +63,6 @@ def check(suite: Weft, output: Output, strict: bool, timeout: timedelta) -> int:
     output.show(
         {"errors": count[Level.ERROR], "warnings": count[Level.WARNING], "findings": shown},
         Table(title="Findings", columns=("level", "topic", "finding"), rows=rows),
-        f"{count[Level.ERROR]} errors, {count[Level.WARNING]} warnings",
+        f"{counted(count[Level.ERROR], 'error')}, {counted(count[Level.WARNING], 'warning')}",
     )
     return 1 if count[Level.ERROR] or (strict and count[Level.WARNING]) else 0

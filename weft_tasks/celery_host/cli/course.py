@@ -127,6 +127,7 @@ def purge(
     celery -A APP weft purge --older-than 30d --status completed
     """
     from weft_tasks.celery_host.cli.output import duration_of
+    from weft_tasks.celery_host.words import counted
 
     which = " and ".join(statuses) if statuses else "ended"
     question = f"Delete every {which} workflow that ended more than {duration_of(older_than)} ago?"
@@ -141,4 +142,4 @@ def purge(
         purged += deleted
         if deleted < batch:
             break
-    output.show({"purged": purged}, f"purged {purged} workflows")
+    output.show({"purged": purged}, f"purged {counted(purged, 'workflow')}")

@@ -58,6 +58,8 @@ def drain(suite: Weft, output: Output, node: str, timeout: timedelta) -> None:
 def _wait_until_empty(suite: Weft, output: Output, engine: EngineInfo, timeout: timedelta) -> EngineInfo:
     """The mark is committed before anything is released: then nothing new can begin there, and what is still held when
     this looks is held because its turn runs (O6)."""
+    from weft_tasks.celery_host.words import counted
+
     ends = time.monotonic() + timeout.total_seconds()
     suite.store.engines.drain(engine.id)
     told: int | None = None
@@ -70,16 +72,18 @@ def _wait_until_empty(suite: Weft, output: Output, engine: EngineInfo, timeout: 
         if time.monotonic() >= ends:
             raise Failure(_not_yet(suite, found, timeout))
         if found.claims != told and not output.as_json:
-            output.note(f"{found.node} is draining: {found.claims} workflows whose turns run")
+            output.note(f"{found.node} is draining: turns of {counted(found.claims, 'workflow')} run")
             told = found.claims
         time.sleep(PAUSE_S)
 
 
 def _not_yet(suite: Weft, engine: EngineInfo, timeout: timedelta) -> str:
+    from weft_tasks.celery_host.words import counted
+
     held = [info.id for info in suite.list(engine_id=engine.id, limit=NAMED)]
     more = ", …" if engine.claims > len(held) else ""
     return (
-        f"after {timeout.total_seconds():g} s {engine.node} still runs turns of {engine.claims} workflows "
+        f"after {timeout.total_seconds():g} s {engine.node} still runs turns of {counted(engine.claims, 'workflow')} "
         f"({', '.join(held)}{more}); it goes on draining. Ask again, or stop the worker to end them"
     )
 

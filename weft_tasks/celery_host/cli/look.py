@@ -211,16 +211,18 @@ def _owner_words(found: Inspection) -> object:
 
 
 def _turn_words(found: Inspection) -> str:
+    from weft_tasks.celery_host.words import counted
+
     attempt, turn = found.attempt, found.info.turn
     words = [str(turn)]
     if attempt.is_open and attempt.began_at is not None:
         words.append(f"began {_time(attempt.began_at)}, attempt {attempt.begun} without a commit")
     if attempt.tries:
-        words.append(f"its handler has raised {attempt.tries} times")
+        words.append(f"its handler has raised {counted(attempt.tries, 'time')}")
     if attempt.not_before is not None and attempt.not_before > found.now:
         words.append(f"not before {_time(attempt.not_before)}")
     if found.info.is_due and attempt.dispatches:
-        words.append(f"sent again {attempt.dispatches} times, not begun")
+        words.append(f"sent again {counted(attempt.dispatches, 'time')}, not begun")
     return ", ".join(words)
 
 
