@@ -38,7 +38,7 @@ def test_at_its_parents_end_a_child_is_abandoned_or_cancelled_whenever_the_owner
         assert [turn for turn, _epoch in cluster.committed_turns(parent.id)] == [0, 1]
 
 
-@pytest.mark.parametrize("moment", ["before-call-sent", "while-first-runs", "while-second-runs"])
+@pytest.mark.parametrize("moment", ["before-call-sent", "after-call-sent", "while-first-runs", "while-second-runs"])
 def test_a_chain_goes_on_where_its_worker_died_and_replies_once(cluster: WorstDeployment, moment: str) -> None:
     id = f"chain-{moment}"
     fired = cluster.arm(moment, id)
