@@ -25,6 +25,7 @@ KEYS: Final[Mapping[str, str]] = {
     "weft.turn.failed": "a handler raised",
     "weft.commit.unknown": "the database did not answer a commit; it is asked until it does",
     "weft.wake.discarded": "a turn message did not match its row; a few after each takeover are normal",
+    "weft.message.discarded": "a message had arguments that none of ours has: somebody else writes to this Redis",
     "weft.workflow.set-aside": "a workflow's turns began too often without a commit; somebody has to retry it",
     "weft.publish.failed": "the broker did not take a message; the row sends it again",
     "weft.call.unknown": "the result backend did not say what became of a called task; a later pass asks again",

@@ -15,6 +15,7 @@ from celery.canvas import Signature
 from celery.states import READY_STATES, SUCCESS
 from celery.utils.functional import head_from_fun
 
+from weft_tasks.celery_host.forged import discarded, is_name
 from weft_tasks.celery_host.names import MAINTENANCE_QUEUE, REPLY, REPLY_FAILURE
 from weft_tasks.errors import StoreUnavailable, WorkflowEnded, WorkflowNotFound
 from weft_tasks.store.outbox import Debt
@@ -37,10 +38,12 @@ class ReplyTask(Task):
     def __init__(self, weft: Weft) -> None:
         self._weft = weft
 
-    def run(self, result: Any = None, **call: Any) -> dict[str, Any]:
+    def run(self, *result: Any, **call: Any) -> dict[str, Any]:
         """`call` names the workflow, its run, the call and the signal; `is_failure` says what `result` is."""
+        if len(result) > 1 or not _is_call(call):
+            return discarded(self, "malformed reply")
         try:
-            return {"reply": self._deliver(result, **call)}
+            return {"reply": self._deliver(result[0] if result else None, **call)}
         except StoreUnavailable as error:
             raise self.retry(exc=error, countdown=RETRY_DELAY_S) from error
 
@@ -64,16 +67,28 @@ class ReplyFailureTask(Task):
     acks_late = True
 
     def run(self, *failure: Any, **call: Any) -> dict[str, Any]:
-        described = _described(failure) if len(failure) > 1 else self._looked_up(failure)
+        if not _is_call(call) or "is_failure" in call:
+            return discarded(self, "malformed reply")
+        described = _described(failure) if len(failure) >= 3 else self._looked_up(failure)
         self.app.tasks[REPLY].apply_async(
             args=[described], kwargs={**call, "is_failure": True}, queue=MAINTENANCE_QUEUE
         )
         return {"reply": "on its way"}
 
     def _looked_up(self, failure: tuple[Any, ...]) -> dict[str, Any]:
-        task_id = failure[0] if failure else None
+        task_id = failure[0] if failure and is_name(failure[0]) else None
         error = self.app.AsyncResult(task_id).result if task_id else None
         return {"type": type(error).__name__ if error is not None else "Unknown", "message": str(error)[:2000]}
+
+
+def _is_call(call: dict[str, Any]) -> bool:
+    """Whether it names a call, as `signature_of` wrote it; whether there is such a call, the rows decide."""
+    names = {"workflow_id", "run_id", "call_id", "reply"}
+    return (
+        names <= set(call) <= {*names, "is_failure"}
+        and all(is_name(call[name]) for name in names)
+        and isinstance(call.get("is_failure", False), bool)
+    )
 
 
 def _head(request: Any, exc: Any, traceback: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import Celery, Task
 
+from weft_tasks.celery_host.forged import discarded, is_name
 from weft_tasks.celery_host.names import RUN_ONCE, RUN_TURN, TASK_OF_PASS
 from weft_tasks.celery_host.replies import register_reply_tasks
 from weft_tasks.errors import StoreUnavailable
@@ -39,8 +40,10 @@ class PassTask(Task):
         self._kind = kind
         self._told_at: float | None = None
 
-    def run(self, requested: bool = False) -> dict[str, Any]:
+    def run(self, *arguments: Any, requested: object = False, **unknown: Any) -> dict[str, Any]:
         """Run the pass, or say why it was skipped. `requested` asks for it even right after another (O6)."""
+        if arguments or unknown:
+            return discarded(self, "arguments that no tick has")
         ticks = self._weft.ticks
         try:
             return ticks.run_requested(self._kind) if requested is True else ticks.tick(self._kind)
@@ -68,7 +71,9 @@ class RunOnceTask(Task):
     def __init__(self, weft: Weft) -> None:
         self._weft = weft
 
-    def run(self) -> dict[str, Any]:
+    def run(self, *arguments: Any, **unknown: Any) -> dict[str, Any]:
+        if arguments or unknown:
+            return discarded(self, "arguments that it does not take")
         try:
             return self._weft.ticks.run_once()
         finally:
@@ -87,10 +92,10 @@ class RunTurnTask(Task):
     def __init__(self, weft: Weft) -> None:
         self._weft = weft
 
-    def run(self, **message: Any) -> dict[str, Any]:
-        checked = _checked(message)
+    def run(self, *arguments: Any, **message: Any) -> dict[str, Any]:
+        checked = None if arguments else _checked(message)
         if checked is None:
-            return {"status": "discarded", "reason": "malformed message"}
+            return discarded(self, "malformed message")
         report = self._weft.run_turn(checked, task_id=self.request.id)
         shown = {
             "status": report.status.value,
@@ -114,11 +119,12 @@ def _checked(message: dict[str, Any]) -> TurnMessage | None:
     """The message if it has the form of one; whether it is true, the row decides (O10)."""
     engine_id = message.get("engine_id")
     texts = [message.get("workflow_id"), message.get("run_id")]
+    is_question = texts == ["", ""]
     numbers = [message.get("epoch"), message.get("turn")]
     is_formed = (
         set(message) == {"workflow_id", "run_id", "engine_id", "epoch", "turn"}
-        and all(isinstance(text, str) and "\0" not in text for text in texts)
-        and (engine_id is None or (isinstance(engine_id, str) and "\0" not in engine_id))
+        and (is_question or all(map(is_name, texts)))
+        and (engine_id is None or is_name(engine_id))
         and all(type(number) is int and 0 <= number < 2**63 for number in numbers)
     )
     return TurnMessage(**message) if is_formed else None
