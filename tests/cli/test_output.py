@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -11,7 +12,18 @@ import pytest
 from celery import Celery
 from rich.console import Console
 
-from weft_tasks.celery_host.cli.output import Facts, Marked, Mood, Table, duration_of, plain_of, rich_of, text_of
+from weft_tasks.celery_host.cli.output import (
+    Facts,
+    Marked,
+    Mood,
+    Output,
+    Table,
+    duration_of,
+    has_rich_terminal,
+    plain_of,
+    rich_of,
+    text_of,
+)
 from weft_tasks.celery_host.cli.parameters import DURATION
 from weft_tasks.celery_host.cli.printable import printable, printable_json, width
 from weft_tasks.celery_host.cli.secrets import hide_secrets
@@ -173,3 +185,34 @@ def test_a_url_without_a_password_stays_as_it_is() -> None:
 def test_a_password_that_the_environment_names_is_hidden_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKER_URL", "redis://:from-env@host/0;redis://:other-one@host/1")
     assert hide_secrets("from-env other-one", _app()) == "*** ***"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_without_rich_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert not has_rich_terminal()
+    Output(as_json=False).show({}, TABLE)
+    assert terminal.getvalue() == plain_of([TABLE]) + "\n"
+
+
+def test_a_terminal_with_rich_gets_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    Output(as_json=False).show({}, TABLE)
+    assert "─" in terminal.getvalue()
+    assert "e1@host" in terminal.getvalue()
+
+
+def test_json_is_the_same_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    Output(as_json=True).show({"a": "\x1b\u202e"}, TABLE)
+    assert json.loads(terminal.getvalue()) == {"a": "\x1b\u202e"}
+    assert "\x1b" not in terminal.getvalue()

@@ -42,6 +42,7 @@ PAGES = (
     "docs/activities.md",
     "docs/transactions.md",
     "docs/testing.md",
+    "docs/cli.md",
     "docs/operating.md",
 )
 ALL_PAGES = tuple(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
