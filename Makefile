@@ -39,6 +39,24 @@ docs: install ## the documentation as a site in site/; a broken link or a name t
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
 	@echo "site/index.html"
 
+.PHONY: picture
+picture: install ## docs/images/architecture.svg anew, from the imports of the code
+	$(BIN)/python docs/architecture_picture.py
+
+# -- the stack of the Procfile. APP may be an application of yours. BROKER_URL= and DATABASE_URL= name servers to use.
+
+APP         ?= weft_tasks
+REDIS_PORT  ?= 6379
+FLOWER_PORT ?= 5555
+
+.PHONY: up
+up: install ## Redis, two engines, maintenance, beat and Flower for APP, until Ctrl-C
+	@$(BIN)/python -m deploy.up --app '$(APP)' --redis-port '$(REDIS_PORT)' --flower-port '$(FLOWER_PORT)'
+
+.PHONY: screenshot
+screenshot: install ## docs/images/flower.png anew, from the stack that the test of Flower looks at (needs chromium, chromium-driver)
+	SCREENSHOT=docs/images/flower.png $(BIN)/pytest tests/cluster/up/test_flower.py
+
 # -- tests: real servers as local processes, started and stopped by the tests themselves
 
 .PHONY: test test-quick test-cluster test-long
@@ -50,11 +68,20 @@ test-quick: install ## all but the tests with real workers
 test-cluster: install ## real celery workers and beat as local processes
 	$(BIN)/pytest tests/cluster $(addprefix --ignore ,$(LONG))
 
-# What takes minutes: engines that die at many moments, on each database; the examples; a rolling deploy.
-LONG := tests/cluster/worst_moments tests/cluster/examples tests/cluster/test_rolling_deploy.py
+# What takes minutes: engines that die at many moments, on each database; the examples; rolling deploys; what deploy/ runs.
+LONG := tests/cluster/worst_moments tests/cluster/examples tests/cluster/test_rolling_deploy.py tests/cluster/deploy \
+        tests/cluster/releases
 
-test-long: install ## owners killed at the worst moments, a rolling deploy, and the examples as processes
+test-long: install ## owners killed at the worst moments, rolling deploys, the examples and what deploy/ runs as processes
 	$(BIN)/pytest $(LONG)
+
+.PHONY: released-schema
+released-schema: install ## keep the schema of this commit as that of VERSION, for the tests of later releases
+	PYTHONPATH=. $(BIN)/python tests/migrations/release.py '$(VERSION)'
+
+.PHONY: matrix
+matrix: install ## the quick tests on every supported Python that is here, with the lowest and the highest versions
+	$(BIN)/nox
 
 # -- checks
 
