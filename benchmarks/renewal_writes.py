@@ -15,6 +15,7 @@ from benchmarks.renewal import context, renew
 from benchmarks.stores import fill, open_store, plain_connection, postgres
 
 SIZE = "SELECT pg_relation_size('weft_claims')"
+COUNTED = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'weft_claims'"
 
 
 def measure(arguments: argparse.Namespace) -> Report:
@@ -40,8 +41,9 @@ def measure(arguments: argparse.Namespace) -> Report:
             size = value(SIZE)
             # The sessions of the pool report what they did when they end, or after a while.
             store.database.dispose()
-            updated = value("SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'weft_claims'")
-            hot = value("SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'weft_claims'")
+            counted = connection.execute(COUNTED).fetchone()
+            assert counted is not None
+            updated, hot = counted
     renewals = arguments.claims * arguments.passes
     assert updated > 0.9 * renewals, f"PostgreSQL has counted {updated} of {renewals} updates"
     what = f"{arguments.passes} renewal passes over {arguments.claims:,} claims"

@@ -15,7 +15,7 @@ from pass_fakes import LONG, ManualClock, join_pool_threads
 from weft_tasks.errors import SettingsError, TooManyHungThreads
 from weft_tasks.passes.clock import Deadline
 from weft_tasks.passes.pool import OrderedPool
-from weft_tasks.passes.work import NOT_REACHED, PoolReport, Work
+from weft_tasks.passes.work import NOT_REACHED, TRY_ALONE, PoolReport, Work
 
 pytestmark = pytest.mark.filterwarnings("error")  # An error that ends a pool thread is only a warning to pytest.
 
@@ -407,6 +407,24 @@ def test_slices_cover_all_items_once_in_order(clock: ManualClock) -> None:
 
     assert slices == [[0, 1, 2], [3, 4, 5], [6, 7]]
     assert report == PoolReport(results=[2 * item for item in range(8)])
+
+
+def test_what_a_slice_leaves_to_be_tried_alone_is_tried_alone_and_no_slice_was_split(clock: ManualClock) -> None:
+    alone: list[int] = []
+
+    def attempt(item: int) -> str:
+        alone.append(item)
+        return "alone"
+
+    def attempt_slice(items: Sequence[int]) -> list[Any]:
+        return [TRY_ALONE if item % 2 else "sliced" for item in items]
+
+    in_slices = work(attempt, attempt_slice=attempt_slice, slice_size=2)
+    report = OrderedPool("test", width=1).run(range(5), in_slices, clock.deadline())
+
+    assert list(report.results) == ["sliced", "alone", "sliced", "alone", "alone"]
+    assert sorted(alone) == [1, 3, 4]
+    assert report.split_slices == 0
 
 
 def test_a_slice_that_raises_is_retried_item_by_item_after_the_other_slices(clock: ManualClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -78,3 +79,41 @@ def test_a_workflow_listed_twice_is_tried_once() -> None:
 def test_a_pass_without_a_try_does_not_run() -> None:
     with pytest.raises(SettingsError, match="takeover_tries=0"):
         PassContext(clock=ManualClock(), takeover_tries=0)
+
+
+class SlicedReclaimFake(ReclaimFake):
+    def attempt_workflow_claim_takeovers(self, references: Sequence[str]) -> Sequence[TakeoverAttempt | None]:
+        return [
+            None if "odd" in reference else TakeoverAttempt(status=ReclaimStatus.RECLAIMED) for reference in references
+        ]
+
+
+def test_a_target_that_takes_slices_is_asked_for_the_rest_one_by_one() -> None:
+    alone: list[str] = []
+
+    def take_over(reference: str) -> TakeoverAttempt:
+        alone.append(reference)
+        return TakeoverAttempt(status=ReclaimStatus.LOST_RACE, reason="late")
+
+    result = reclaim_claims(SlicedReclaimFake(lambda: ["wf-0", "odd", "wf-0", "wf-1"], take_over), context())
+
+    assert statuses(result) == [
+        ("wf-0", "reclaimed", None),
+        ("odd", "lost-race", "late"),
+        ("wf-0", "not-eligible", "listed twice"),
+        ("wf-1", "reclaimed", None),
+    ]
+    assert alone == ["odd"]
+
+
+def test_a_slice_that_fails_is_taken_one_by_one() -> None:
+    class Failing(ReclaimFake):
+        def attempt_workflow_claim_takeovers(self, references: Sequence[str]) -> Sequence[TakeoverAttempt | None]:
+            raise RuntimeError("the store did not answer")
+
+    target = Failing(lambda: ["wf-0", "wf-1"], lambda _: TakeoverAttempt(status=ReclaimStatus.RECLAIMED))
+
+    result = reclaim_claims(target, context())
+
+    assert [status for _, status, _ in statuses(result)] == ["reclaimed", "reclaimed"]
+    assert (result.split_slices, result.split_reason) == (1, "RuntimeError: the store did not answer")

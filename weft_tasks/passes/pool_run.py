@@ -11,7 +11,7 @@ from typing import Generic
 
 from weft_tasks.passes.clock import Deadline
 from weft_tasks.passes.hung_threads import Hanging
-from weft_tasks.passes.work import NOT_REACHED, Item, NotReached, PoolReport, Result, Work
+from weft_tasks.passes.work import NOT_REACHED, TRY_ALONE, Item, NotReached, PoolReport, Result, TryAlone, Work
 from weft_tasks.results import reason_of
 
 
@@ -101,7 +101,7 @@ class PoolRun(Generic[Item, Result]):
                 self._try_slice(job, items, attempt_slice)
 
     def _try_slice(
-        self, job: range, items: Sequence[Item], attempt_slice: Callable[[Sequence[Item]], Sequence[Result]]
+        self, job: range, items: Sequence[Item], attempt_slice: Callable[[Sequence[Item]], Sequence[Result | TryAlone]]
     ) -> None:
         try:
             self._hanging.refuse_slice(map(self._work.key, items))
@@ -112,7 +112,8 @@ class PoolRun(Generic[Item, Result]):
             self._split(job, reason_of(error))
             self.hire()
         else:
-            self._record(job, results)
+            self._record_slice(job, results)
+            self.hire()
 
     # -- under the lock ----------------------------------------------------------------------------------------------
 
@@ -154,12 +155,21 @@ class PoolRun(Generic[Item, Result]):
             if not self._is_over:
                 self._results[job.start : job.stop] = results
 
+    def _record_slice(self, job: range, results: Sequence[Result | TryAlone]) -> None:
+        with self._changed:
+            self._record(job, [NOT_REACHED if result is TRY_ALONE else result for result in results])
+            self._leave_alone([index for index, result in zip(job, results, strict=True) if result is TRY_ALONE])
+
+    def _leave_alone(self, indices: Sequence[int]) -> None:
+        if not self._is_over:
+            self._singles.extend(range(index, index + 1) for index in indices)
+            self._open += len(indices)
+
     def _split(self, job: range, reason: str) -> None:
         with self._changed:
             if self._is_over:
                 return
-            self._singles.extend(range(index, index + 1) for index in job)
-            self._open += len(job)
+            self._leave_alone(job)
             self._split_slices += 1
             self._split_reason = self._split_reason or reason
 

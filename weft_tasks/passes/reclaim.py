@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from weft_tasks.passes.clock import Deadline
 from weft_tasks.passes.sweep import PassContext, sweep
-from weft_tasks.passes.targets import ReclaimTarget, Reference, workflow_id_of
-from weft_tasks.passes.work import NOT_REACHED, NotReached
-from weft_tasks.results import ItemOutcome, PassKind, PassResult, ReclaimStatus
+from weft_tasks.passes.targets import ReclaimTarget, Reference, slice_takeover_of, workflow_id_of
+from weft_tasks.passes.work import NOT_REACHED, TRY_ALONE, NotReached, TryAlone
+from weft_tasks.results import ItemOutcome, PassKind, PassResult, ReclaimStatus, TakeoverAttempt
 
 
 def reclaim_claims(target: ReclaimTarget[Reference], context: PassContext) -> PassResult[ReclaimStatus]:
     """Tries a takeover for each candidate; what it came to is the target's answer, or `error` with the error.
 
-    A try that lost its target engine is repeated, the context's `takeover_tries` in all, and then is a `lost-race`. A
-    workflow that is listed twice is tried once: its second listing is `not-eligible`. A work list that cannot be read
-    makes the pass `discovery-failed`. Raises TooManyHungThreads.
+    A target that takes slices moves what it can at once, and the rest is tried one by one. A try that lost its target
+    engine is repeated, the context's `takeover_tries` in all, and then is a `lost-race`. A workflow that is listed
+    twice is tried once: its second listing is `not-eligible`. A work list that cannot be read makes the pass
+    `discovery-failed`. Raises TooManyHungThreads.
     """
+    take_over_slice = slice_takeover_of(target)
     return sweep(
         PassKind.RECLAIM,
         context,
         read_work_list=lambda: _mark_repeats(target.list_reclaim_candidate_workflow_ids()),
         attempt=partial(_take_over, target, context.takeover_tries),
         failed=ReclaimStatus.ERROR,
+        attempt_slice=None if take_over_slice is None else partial(_take_over_slice, take_over_slice),
     )
 
 
@@ -42,6 +45,23 @@ def _mark_repeats(candidates: Iterable[Reference]) -> list[Reference | _Repeat]:
         marked.append(_Repeat(workflow_id) if workflow_id in seen else candidate)
         seen.add(workflow_id)
     return marked
+
+
+def _take_over_slice(
+    take_over_slice: Callable[[Sequence[Reference]], Sequence[TakeoverAttempt | None]],
+    candidates: Sequence[Reference | _Repeat],
+) -> Sequence[ItemOutcome[ReclaimStatus] | TryAlone]:
+    """A workflow listed twice waits for its lone try, which says so."""
+    attempts = iter(take_over_slice([candidate for candidate in candidates if not isinstance(candidate, _Repeat)]))
+    return [
+        TRY_ALONE if isinstance(candidate, _Repeat) else _outcome(candidate, next(attempts)) for candidate in candidates
+    ]
+
+
+def _outcome(candidate: Reference, attempt: TakeoverAttempt | None) -> ItemOutcome[ReclaimStatus] | TryAlone:
+    if attempt is None or attempt.retry:
+        return TRY_ALONE
+    return ItemOutcome(workflow_id_of(candidate), attempt.status, attempt.reason)
 
 
 def _take_over(

@@ -12,7 +12,7 @@ from weft_tasks.passes.clock import Clock, Deadline
 from weft_tasks.passes.collector import Collector
 from weft_tasks.passes.pool import DEFAULT_WIDTH, OrderedPool
 from weft_tasks.passes.targets import Reference, workflow_id_of
-from weft_tasks.passes.work import NOT_REACHED, NotReached, Work
+from weft_tasks.passes.work import NOT_REACHED, NotReached, TryAlone, Work
 from weft_tasks.results import ItemOutcome, PassKind, PassResult, PassStatus, StatusT, reason_of
 
 
@@ -51,7 +51,7 @@ def sweep(
     read_work_list: Callable[[], Sequence[Reference]],
     attempt: Callable[[Reference, Deadline], ItemOutcome[StatusT] | NotReached],
     failed: StatusT,
-    attempt_slice: Callable[[Sequence[Reference]], Sequence[ItemOutcome[StatusT]]] | None = None,
+    attempt_slice: Callable[[Sequence[Reference]], Sequence[ItemOutcome[StatusT] | TryAlone]] | None = None,
     raise_if_unreadable: bool = False,
 ) -> PassResult[StatusT]:
     """One pass over a work list read fresh. An item whose attempt raises ends as `failed` with the error as reason.
@@ -70,7 +70,7 @@ def _swept(
     read_work_list: Callable[[], Sequence[Reference]],
     attempt: Callable[[Reference, Deadline], ItemOutcome[StatusT] | NotReached],
     failed: StatusT,
-    attempt_slice: Callable[[Sequence[Reference]], Sequence[ItemOutcome[StatusT]]] | None,
+    attempt_slice: Callable[[Sequence[Reference]], Sequence[ItemOutcome[StatusT] | TryAlone]] | None,
     raise_if_unreadable: bool,
 ) -> PassResult[StatusT]:
     started_at, deadline = context.clock.now(), Deadline.after(context.clock, context.deadline)

@@ -69,7 +69,7 @@ class ClaimRenewalTarget(Protocol[Reference]):
 
 
 class ReclaimTarget(Protocol[Reference]):
-    """Moves claims whose holder is gone."""
+    """Moves claims whose holder is gone. May also be a `TakesOverSlices`."""
 
     def list_reclaim_candidate_workflow_ids(self) -> Sequence[Reference]:
         """Nominates: workflows of silent or deaf holders, without a holder, or with an overdue dispatch (O4, O9)."""
@@ -128,6 +128,17 @@ class RenewsSlices(Protocol[ReferenceTaken]):
 
 
 @runtime_checkable
+class TakesOverSlices(Protocol[ReferenceTaken]):
+    def attempt_workflow_claim_takeovers(
+        self, references: Sequence[ReferenceTaken], /
+    ) -> Sequence[TakeoverAttempt | None]:
+        """One try for each of a slice in few statements, each under its own conditions: one answer each, in order.
+
+        None for one that is to be tried alone, above all one that is not won: the lone try says why."""
+        ...
+
+
+@runtime_checkable
 class ListsReadyWaits(Protocol[WaitListed]):
     def list_ready_signal_waits(self) -> Sequence[WaitListed]:
         """Only the waits to wake for: a signal is buffered, or the deadline has passed."""
@@ -145,6 +156,12 @@ def slice_renewal_of(
     target: ClaimRenewalTarget[Reference],
 ) -> Callable[[Sequence[Reference]], Sequence[Answer]] | None:
     return target.renew_workflow_claims if isinstance(target, RenewsSlices) else None
+
+
+def slice_takeover_of(
+    target: ReclaimTarget[Reference],
+) -> Callable[[Sequence[Reference]], Sequence[TakeoverAttempt | None]] | None:
+    return target.attempt_workflow_claim_takeovers if isinstance(target, TakesOverSlices) else None
 
 
 def ready_listing_of(target: SignalPollTarget[Wait]) -> Callable[[], Sequence[Wait]] | None:

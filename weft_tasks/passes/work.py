@@ -22,6 +22,15 @@ class NotReached(Enum):
 NOT_REACHED: Final = NotReached.NOT_REACHED
 
 
+class TryAlone(Enum):
+    """The type of `TRY_ALONE`, a slice's result for an item that it leaves to an attempt of its own."""
+
+    TRY_ALONE = "try-alone"
+
+
+TRY_ALONE: Final = TryAlone.TRY_ALONE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Generic[Item, Result]):
     """What a run does with its items.
@@ -31,13 +40,13 @@ class Work(Generic[Item, Result]):
 
     With `attempt_slice`, `slice_size` neighbours are handled by one call that returns a result for each, in the same
     order. A slice that raises, or returns another number of results, is retried item by item after the slices that
-    were not tried yet. So its items must bear to be tried twice.
+    were not tried yet, and so are the items for which it returns TRY_ALONE. So items must bear to be tried twice.
     """
 
     attempt: Callable[[Item], Result | NotReached]
     failure: Callable[[Item, BaseException], Result]
     key: Callable[[Item], Hashable]
-    attempt_slice: Callable[[Sequence[Item]], Sequence[Result]] | None = None
+    attempt_slice: Callable[[Sequence[Item]], Sequence[Result | TryAlone]] | None = None
     slice_size: int = 1_000
 
     def try_item(self, item: Item, hanging: Hanging, *, catch: type[BaseException]) -> Result | NotReached:

@@ -8,16 +8,19 @@ transaction takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from sys import intern
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
+    FromClause,
+    and_,
     case,
     delete,
     exists,
@@ -28,8 +31,10 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    true,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
 from weft_tasks.errors import StoreUnavailable
 from weft_tasks.model import EngineStatus, HeldClaim
@@ -37,11 +42,14 @@ from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock, milliseconds
 from weft_tasks.store.database import AnyRow, Database
-from weft_tasks.store.history import record, record_released
+from weft_tasks.store.history import NewEntry, record_all, record_released
+from weft_tasks.store.json_rows import NUMBER, TEXT, Columns, rows_of
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.named_claims import are_named, go_by_ids
 from weft_tasks.store.tables import claims, engines, is_running, workflows
 
+_MOVE: Columns = {"workflow_id": TEXT, "run_id": TEXT, "holder": TEXT, "epoch": NUMBER, "target": TEXT}
+_GRANTED: Columns = {"workflow_id": TEXT, "engine_id": TEXT, "epoch": NUMBER}
 SLICE = 1000
 """Claims that one statement renews or deletes; well below SQLite's limit on variables."""
 
@@ -68,6 +76,16 @@ class Grant:
     is_due: bool = False
     silent_for: timedelta | None = None
     """Of a takeover from an engine that is silent or stopped: since its last heartbeat, by the database's clock."""
+
+
+class Move(NamedTuple):
+    """A workflow to be moved to `target`, as a list nominated it: from its holder, or from nobody."""
+
+    workflow_id: str
+    run_id: str
+    holder: str | None
+    epoch: int
+    target: str
 
 
 class Claims:
@@ -104,8 +122,88 @@ class Claims:
         The conditions are all in the statement that writes; what the caller read before only nominated.
         """
         with self._database.transaction() as connection:
-            may = or_(self._liveness.is_silent(workflows.c.engine_id), self._liveness.holder_is_deaf())
-            return self._grant(connection, workflow_id, run_id, epoch, holder=holder, target=target, may=may)
+            return self._grant(
+                connection, workflow_id, run_id, epoch, holder=holder, target=target, may=self._may_be_taken()
+            )
+
+    def _may_be_taken(self) -> ColumnElement[bool]:
+        return or_(self._liveness.is_silent(workflows.c.engine_id), self._liveness.holder_is_deaf())
+
+    def move_all(self, moves: Sequence[Move]) -> dict[str, Grant]:
+        """Many takeovers, and acquires for the reclaim pass, in one transaction of few statements; each keeps its own
+        conditions. Returns the grants that were won, by workflow id.
+
+        Whatever is missing, `acquire` or `take_over` must try alone, which also says why: a row that somebody has
+        locked just now is left out here, so that it holds up none of the others.
+        """
+        with self._database.transaction() as connection:
+            free = self._lock_free(connection, moves)
+            engine_rows = self._lock_engines(
+                connection, *{id for move in free for id in (move.target, move.holder) if id}
+            )
+            able = [move for move in free if move.target in engine_rows and engine_rows[move.target].takes_work]
+            if not able:
+                return {}
+            moved = self._move(connection, able)
+            won = [move for move in able if move.workflow_id in moved]
+            self._write_claims(connection, [(move.workflow_id, move.target, move.epoch + 1) for move in won])
+            record_all(connection, self._clock, [self._moved_entry(move, engine_rows) for move in won])
+            return {
+                move.workflow_id: self._granted(moved[move.workflow_id], self._silent_for(move.holder, engine_rows))
+                for move in won
+            }
+
+    def _lock_free(self, connection: Connection, moves: Sequence[Move]) -> list[Move]:
+        """Those that are as named and that nobody has locked."""
+        named = rows_of(connection, moves, _MOVE, name="wanted")
+        rows = connection.execute(
+            select(workflows.c.id)
+            .join(named, _is_as_named(named))
+            .order_by(workflows.c.id)
+            .with_for_update(skip_locked=True, of=workflows)
+        )
+        locked = set(rows.scalars().all())
+        return [move for move in moves if move.workflow_id in locked]
+
+    def _move(self, connection: Connection, moves: Sequence[Move]) -> dict[str, AnyRow]:
+        named = rows_of(connection, moves, _MOVE, name="wanted")
+        is_taken = named.c.holder.is_not(None)
+        rows = connection.execute(
+            update(workflows)
+            .where(
+                _is_as_named(named),
+                is_running,
+                self._liveness.can_run(named.c.target),
+                or_(not_(is_taken), self._may_be_taken()),
+            )
+            .values(
+                engine_id=named.c.target,
+                deposed_engine_id=case((is_taken, named.c.holder), else_=workflows.c.deposed_engine_id),
+                deposed_witnessed=case((is_taken, self._liveness.witnessed_now()), else_=workflows.c.deposed_witnessed),
+                **self._handed_over(),
+            )
+            .returning(workflows.c.id, workflows.c.epoch, workflows.c.turn, workflows.c.dispatched_witnessed)
+        )
+        return {row.id: row for row in rows.all()}
+
+    def _write_claims(self, connection: Connection, granted: Sequence[tuple[str, str, int]]) -> None:
+        """In the order of their ids, in which everybody locks claims."""
+        named = rows_of(connection, granted, _GRANTED, name="granted")
+        now = self._clock.now()
+        rows = select(
+            named.c.workflow_id,
+            named.c.engine_id,
+            named.c.epoch,
+            now,
+            func.coalesce(self._expiry(named.c.engine_id), now),
+        )
+        insertion = _insert_of(connection).from_select(
+            ["workflow_id", "engine_id", "epoch", "claimed_at", "expires_at"],
+            # SQLite takes the ON of a conflict for that of a join, unless a WHERE comes before.
+            rows.where(true()).order_by(named.c.workflow_id),
+        )
+        new = {name: insertion.excluded[name] for name in ("engine_id", "epoch", "claimed_at", "expires_at")}
+        connection.execute(insertion.on_conflict_do_update(index_elements=[claims.c.workflow_id], set_=new))
 
     def _grant(
         self,
@@ -127,7 +225,7 @@ class Claims:
         )
         if not _lock_workflow(connection, is_named):
             return Grant(answer=TakeoverAnswer.LOST)
-        engine_rows = self._lock_engines(connection, target, holder)
+        engine_rows = self._lock_engines(connection, *(id for id in (target, holder) if id is not None))
         if target not in engine_rows or not engine_rows[target].takes_work:
             return Grant(answer=TakeoverAnswer.NO_TARGET)
         moved = connection.execute(
@@ -138,31 +236,29 @@ class Claims:
                 self._liveness.can_run(literal(target)),
                 may,
             )
-            .values(
-                engine_id=target,
-                epoch=workflows.c.epoch + 1,
-                attempt_open=False,
-                dispatches=0,
-                unanswered=0,
-                # The one who grants it sends the message next, if it may run; if that is lost, it is overdue after R.
-                dispatched_witnessed=case((self._liveness.may_run_now(), self._liveness.witnessed_now()), else_=null()),
-                **({} if holder is None else self._deposed(holder)),
-            )
+            .values(engine_id=target, **self._handed_over(), **({} if holder is None else self._deposed(holder)))
             .returning(workflows.c.epoch, workflows.c.turn, workflows.c.dispatched_witnessed)
         ).one_or_none()
         if moved is None:
             return self._why_not(connection, is_named, target)
         self._write_claim(connection, workflow_id, target, moved.epoch)
-        to_node = {"node": engine_rows[target].node}
-        silent_for = None
-        if holder is not None:
-            lost = self._why_it_lost(engine_rows.get(holder))
-            if lost["reason"] in ("silent", "stopped"):
-                silent_for = timedelta(milliseconds=engine_rows[holder].beat_age)
-            detail = {**to_node, "from": holder, **lost}
-            record(connection, self._clock, workflow_id, run_id, "taken-over", target, moved.epoch, detail)
-        elif is_placing:
-            record(connection, self._clock, workflow_id, run_id, "placed", target, moved.epoch, to_node)
+        if holder is not None or is_placing:
+            move = Move(workflow_id, run_id, holder, epoch, target)
+            record_all(connection, self._clock, [self._moved_entry(move, engine_rows)])
+        return self._granted(moved, self._silent_for(holder, engine_rows))
+
+    def _handed_over(self) -> dict[str, Any]:
+        """The values of a workflow that gets a holder, whoever that is."""
+        return {
+            "epoch": workflows.c.epoch + 1,
+            "attempt_open": False,
+            "dispatches": 0,
+            "unanswered": 0,
+            # The one who grants it sends the message next, if it may run; if that is lost, it is overdue after R.
+            "dispatched_witnessed": case((self._liveness.may_run_now(), self._liveness.witnessed_now()), else_=null()),
+        }
+
+    def _granted(self, moved: AnyRow, silent_for: timedelta | None) -> Grant:
         return Grant(
             answer=TakeoverAnswer.WON,
             epoch=moved.epoch,
@@ -171,16 +267,27 @@ class Claims:
             silent_for=silent_for,
         )
 
+    def _moved_entry(self, move: Move, engine_rows: Mapping[str, AnyRow]) -> NewEntry:
+        detail: dict[str, object] = {"node": engine_rows[move.target].node}
+        if move.holder is not None:
+            detail |= {"from": move.holder, **self._why_it_lost(engine_rows.get(move.holder))}
+        event = "placed" if move.holder is None else "taken-over"
+        return NewEntry(move.workflow_id, move.run_id, event, move.target, move.epoch + 1, detail)
+
+    def _silent_for(self, holder: str | None, engine_rows: Mapping[str, AnyRow]) -> timedelta | None:
+        if holder is None or self._why_it_lost(engine_rows.get(holder))["reason"] not in ("silent", "stopped"):
+            return None
+        return timedelta(milliseconds=engine_rows[holder].beat_age)
+
     def _deposed(self, holder: str) -> dict[str, object]:
         return {"deposed_engine_id": holder, "deposed_witnessed": self._liveness.witnessed_now()}
 
-    def _lock_engines(self, connection: Connection, target: str, holder: str | None) -> dict[str, AnyRow]:
-        """Lock the target's row, and the holder's, against drains and clean-ups until this transaction ends (O4).
+    def _lock_engines(self, connection: Connection, *wanted: str) -> dict[str, AnyRow]:
+        """Lock the rows of targets and holders against drains and clean-ups until this transaction ends (O4).
 
         Not against heartbeats: with many takeovers at once some of them hold the row at any moment, and locks that are
         shared make an exclusive one wait for as long as that goes on.
         """
-        wanted = [engine_id for engine_id in (target, holder) if engine_id is not None]
         rows = connection.execute(
             select(
                 engines.c.id,
@@ -335,6 +442,21 @@ def drop_claims(connection: Connection, workflow_ids: Iterable[str]) -> None:
                 not_(exists().where(workflows.c.id == claims.c.workflow_id, workflows.c.engine_id.is_not(None))),
             )
         )
+
+
+def _is_as_named(named: FromClause) -> ColumnElement[bool]:
+    """Of a row and a `Move`: the workflow, its run, its holder or that it has none, and its epoch."""
+    holder = workflows.c.engine_id
+    return and_(
+        workflows.c.id == named.c.workflow_id,
+        workflows.c.run_id == named.c.run_id,
+        workflows.c.epoch == named.c.epoch,
+        or_(holder == named.c.holder, and_(holder.is_(None), named.c.holder.is_(None))),
+    )
+
+
+def _insert_of(connection: Connection) -> Any:
+    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(claims)
 
 
 def _lock_claims(connection: Connection, which: ColumnElement[bool]) -> None:

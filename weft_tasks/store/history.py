@@ -6,16 +6,27 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select
 
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.json_rows import NUMBER, TEXT, Columns, rows_of
 from weft_tasks.store.tables import engines, history
 
 LONGEST_REASON = 300
 """Characters of a user's reason or error that an entry keeps; the workflow's row has all of it."""
+
+
+_ENTRY: Columns = {
+    "workflow_id": TEXT,
+    "run_id": TEXT,
+    "event": TEXT,
+    "engine_id": TEXT,
+    "epoch": NUMBER,
+    "detail": TEXT,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +69,27 @@ def record(
             detail=json.dumps(told, sort_keys=True),
         )
     )
+
+
+class NewEntry(NamedTuple):
+    """One change of ownership, to be recorded."""
+
+    workflow_id: str
+    run_id: str
+    event: str
+    engine_id: str
+    epoch: int
+    detail: Mapping[str, Any]
+
+
+def record_all(connection: Connection, clock: StoreClock, entries: Sequence[NewEntry]) -> None:
+    """Add many entries, as `record` does one, in one statement."""
+    if not entries:
+        return
+    encoded = [(*entry[:-1], json.dumps(dict(entry.detail), sort_keys=True)) for entry in entries]
+    new = rows_of(connection, encoded, _ENTRY, name="entries")
+    columns = [new.c[name] for name in _ENTRY]
+    connection.execute(insert(history).from_select(["at", *_ENTRY], select(clock.now(), *columns)))
 
 
 def record_released(

@@ -1,19 +1,16 @@
-"""A slice of claims, named within one statement that changes them.
-
-The claims go over as one JSON value, so that the statement's text, and with it its plan, is the same for every slice.
-An array for each column would do the same on PostgreSQL alone, and takes the driver twice as long to write.
-"""
+"""A slice of claims, named within one statement that changes them, and the order in which it does."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import JSON, BigInteger, ColumnElement, Connection, cast, func, literal, select, true, tuple_
+from sqlalchemy import ColumnElement, Connection, func, select, true, tuple_
 
 from weft_tasks.model import HeldClaim
+from weft_tasks.store.json_rows import NUMBER, TEXT, Columns, rows_of
 from weft_tasks.store.tables import claims
+
+_COLUMNS: Columns = {"workflow_id": TEXT, "engine_id": TEXT, "epoch": NUMBER}
 
 
 def are_named(connection: Connection, wanted: Sequence[HeldClaim]) -> tuple[ColumnElement[bool], ...]:
@@ -22,8 +19,7 @@ def are_named(connection: Connection, wanted: Sequence[HeldClaim]) -> tuple[Colu
     On PostgreSQL they are no join: the planner would join a small table the other way round, and lock its claims in
     another order than that of their ids (see `go_by_ids`).
     """
-    parts = _parts_sqlite(wanted) if connection.dialect.name == "sqlite" else _parts_postgresql(wanted)
-    named = select(*parts).cte("named")
+    named = rows_of(connection, wanted, _COLUMNS, name="named")
     ids = select(named.c.workflow_id)
     is_listed: ColumnElement[bool] = claims.c.workflow_id.in_(ids)
     if connection.dialect.name != "sqlite":
@@ -42,20 +38,3 @@ def go_by_ids(connection: Connection) -> None:
     if connection.dialect.name != "sqlite":
         ways = ("enable_seqscan", "enable_bitmapscan")
         connection.execute(select(*(func.set_config(way, "off", True) for way in ways)))
-
-
-def _parts_postgresql(wanted: Sequence[HeldClaim]) -> list[ColumnElement[Any]]:
-    # Encoded here: SQLAlchemy would encode the text of a JSON parameter once more.
-    claim = func.json_array_elements(cast(literal(json.dumps(wanted)), JSON)).column_valued("given")
-    return _labelled([claim.op("->>")(place) for place in range(3)])
-
-
-def _parts_sqlite(wanted: Sequence[HeldClaim]) -> list[ColumnElement[Any]]:
-    claim = func.json_each(json.dumps(wanted)).table_valued("value", name="given").c.value
-    return _labelled([func.json_extract(claim, f"$[{place}]") for place in range(3)])
-
-
-def _labelled(parts: Sequence[ColumnElement[Any]]) -> list[ColumnElement[Any]]:
-    """A claim is written as the array of its three parts."""
-    workflow_id, engine_id, epoch = parts
-    return [workflow_id.label("workflow_id"), engine_id.label("engine_id"), cast(epoch, BigInteger).label("epoch")]

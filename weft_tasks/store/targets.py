@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from weft_tasks.events import ClaimAttempted, ClaimOutcome, Events
 from weft_tasks.model import HeldClaim, TurnMessage
 from weft_tasks.results import Answer, ReclaimStatus, TakeoverAttempt
-from weft_tasks.store.claims import Claims, Grant, TakeoverAnswer
+from weft_tasks.store.claims import Claims, Grant, Move, TakeoverAnswer
 from weft_tasks.store.engines import Engines
 from weft_tasks.store.lifecycle import Changed, Lifecycle, OverdueEnd
 from weft_tasks.store.signals import ReadyWait, Signals
@@ -90,12 +90,38 @@ class StoreReclaim:
             raise
         self._report(candidate, target, grant)
         if grant.answer is TakeoverAnswer.WON:
-            self._follow_up(candidate, target, grant)
+            self._mark_deaf([candidate])
+            self._send_first(candidate, target, grant)
         elif grant.answer is TakeoverAnswer.NO_TARGET:
             self._placement.drop(target, candidate)
         elif grant.answer is TakeoverAnswer.NOT_ELIGIBLE:
             self._placement.give_back(target)
         return _ATTEMPTS[grant.answer]
+
+    def attempt_workflow_claim_takeovers(
+        self, candidates: Sequence[ReclaimCandidate]
+    ) -> Sequence[TakeoverAttempt | None]:
+        """Moves what of these can be moved at once. What only needs its message again, has no target, or was not won
+        is tried alone."""
+        chosen = {c.workflow_id: (c, target) for c in candidates if (target := self._choose_for_move(c)) is not None}
+        moves = [Move(c.workflow_id, c.run_id, c.engine_id, c.epoch, target) for c, target in chosen.values()]
+        grants: Mapping[str, Grant] = {}
+        try:
+            if moves:
+                grants = self._claims.move_all(moves)
+        finally:
+            for move in moves:
+                if move.workflow_id not in grants:
+                    self._placement.give_back(move.target)
+        won = [(*chosen[workflow_id], grant) for workflow_id, grant in grants.items()]
+        self._mark_deaf(candidate for candidate, _target, _grant in won)
+        for candidate, target, grant in won:
+            self._report(candidate, target, grant)
+            self._send_first(candidate, target, grant)
+        return [_ATTEMPTS[TakeoverAnswer.WON] if c.workflow_id in grants else None for c in candidates]
+
+    def _choose_for_move(self, candidate: ReclaimCandidate) -> str | None:
+        return None if candidate.kind is CandidateKind.OVERDUE else self._placement.choose(candidate)
 
     def _grant(self, candidate: ReclaimCandidate, target: str) -> Grant:
         if candidate.engine_id is None:
@@ -123,9 +149,12 @@ class StoreReclaim:
                 )
             )
 
-    def _follow_up(self, candidate: ReclaimCandidate, target: str, grant: Grant) -> None:
-        if candidate.kind is CandidateKind.DEAF_HOLDER and candidate.engine_id is not None:
-            self._engines.mark_deaf(candidate.engine_id)
+    def _mark_deaf(self, taken: Iterable[ReclaimCandidate]) -> None:
+        deaf = {c.engine_id for c in taken if c.kind is CandidateKind.DEAF_HOLDER and c.engine_id is not None}
+        for engine_id in sorted(deaf):
+            self._engines.mark_deaf(engine_id)
+
+    def _send_first(self, candidate: ReclaimCandidate, target: str, grant: Grant) -> None:
         if grant.is_due:
             # A parked workflow that moves stays parked: it gets no turn (O9).
             self._send_turn(replace(candidate.message, engine_id=target, epoch=grant.epoch, turn=grant.turn))

@@ -10,7 +10,7 @@ from weft_tasks.locks import AlwaysYes
 from weft_tasks.passes.clock import Clock, Deadline
 from weft_tasks.passes.pool import OrderedPool
 from weft_tasks.passes.sweep import PassContext
-from weft_tasks.passes.work import Item, PoolReport, Result, Work
+from weft_tasks.passes.work import TRY_ALONE, Item, PoolReport, Result, TryAlone, Work
 from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
 from weft_tasks.store import Store
@@ -60,7 +60,13 @@ class InlinePool(OrderedPool):
     """The pool of a pass, on the caller's thread."""
 
     def run(self, items: Sequence[Item], work: Work[Item, Result], deadline: Deadline) -> PoolReport[Result]:
-        if work.attempt_slice is not None and len(items) > 1:
-            return PoolReport(results=work.attempt_slice(items))
         hanging = self._hung.hanging()
-        return PoolReport(results=[work.try_item(item, hanging, catch=Exception) for item in items])
+        whole: Sequence[Result | TryAlone] = [TRY_ALONE] * len(items)
+        if work.attempt_slice is not None and len(items) > 1:
+            whole = work.attempt_slice(items)
+        return PoolReport(
+            results=[
+                work.try_item(item, hanging, catch=Exception) if result is TRY_ALONE else result
+                for item, result in zip(items, whole, strict=True)
+            ]
+        )
