@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -51,6 +51,7 @@ from weft_tasks.passes.clock import SystemClock
 from weft_tasks.passes.sweep import PassContext, one_pool_per_pass
 from weft_tasks.settings import NEVER, PREFIX, Settings
 from weft_tasks.store import Store, heart_limits_of, schema
+from weft_tasks.store.counters import Series
 from weft_tasks.store.inspection import Inspection
 from weft_tasks.store.lifecycle import PURGEABLE, Changed
 from weft_tasks.store.overview import Overview
@@ -475,8 +476,14 @@ class Weft:
 
     @cached_property
     def flusher(self) -> Flusher:
-        """Writes the tally, for processes that run tasks."""
-        return Flusher(self.tally, lambda counted: self.store.counters.add(counted), self.settings.renew_interval)
+        """Writes the tally, for processes that run tasks. Whatever a task forks is not forked in the middle of it."""
+        guard = ForkGuard()
+
+        def add(counted: Mapping[Series, float]) -> bool:
+            with guard:
+                return self.store.counters.add(counted)
+
+        return Flusher(self.tally, add, self.settings.renew_interval)
 
     @cached_property
     def dispatcher(self) -> CeleryDispatcher:

@@ -63,7 +63,7 @@ class Body(Protocol):
 
 
 class ForkGuard:
-    """No fork while the heart is inside the database: a child forked there inherits SQLite's locks for ever."""
+    """No fork while its holder is inside the database: a child forked there inherits SQLite's locks for ever."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
