@@ -16,7 +16,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
 BROWSERS, DRIVERS = ("chromium", "chromium-browser", "google-chrome"), ("chromedriver",)
-WINDOW = "1600,1000"
+WINDOW = "1800,1000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,14 @@ class Row:
     """The columns that flowerconfig.py names."""
 
     name: str
+    args: str
     kwargs: str
     result: str
     state: str
     received: str
     runtime: str
     worker: str
+    uuid: str
 
 
 class TasksPage:
@@ -63,14 +65,14 @@ class TasksPage:
 
     def save(self, path: Path) -> None:
         """A picture of the window, from the top of the page."""
-        self._browser.execute_script("window.scrollTo(0, 0)")
+        self._browser.execute_script("window.scrollTo({top: 0, behavior: 'instant'})")
         path.parent.mkdir(parents=True, exist_ok=True)
         self._browser.save_screenshot(str(path))
 
     def _in_view(self, selector: str) -> WebElement:
         """Scroll there, as a person does: the bar at the top covers what is only just in the window."""
         element = self._browser.find_element(By.CSS_SELECTOR, selector)
-        self._browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        self._browser.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
         return element
 
 

@@ -39,12 +39,11 @@ def rows_of(page: TasksPage, name: str) -> list[Row]:
 
 
 def test_a_turn_says_which_workflow_it_was_for_and_what_became_of_it(page: TasksPage) -> None:
-    assert page.headings[:4] == ["NAME", "KWARGS", "RESULT", "STATE"]
-    turns = {row.kwargs: row for row in rows_of(page, "weft.run_turn")}
-    first = turns["'paid' turn 0 epoch 1"]
+    assert page.headings[:5] == ["NAME", "ARGS", "KWARGS", "RESULT", "STATE"]
+    (first,) = (row for row in rows_of(page, "weft.run_turn") if row.kwargs.startswith("'paid' turn 0 epoch "))
     assert first.state == "SUCCESS"
     assert "engine-" in first.worker
-    assert "'workflow': 'paid', 'turn': 0, 'epoch': 1" in first.result
+    assert first.result.startswith("{'status': 'committed', 'workflow': 'paid', 'turn': 0, 'epoch': 1")
     assert [row.name for row in page.rows if row.kwargs.startswith("{'workflow_id': 'paid'")] == ["weft.reply"] * 2
 
 
