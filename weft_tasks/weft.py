@@ -96,6 +96,10 @@ class Weft:
         app.steps["consumer"].add(DrainStep)
         # Strongly: Celery connects weakly by default, and nobody else keeps these.
         app.on_after_finalize.connect(self._join_application, weak=False)
+        # Sooner than the rest: `celery call` and `send_task` finalize no application, and have to know our queues.
+        app.on_after_configure.connect(self._route, weak=False)
+        if app.configured:
+            self._route()
         beat_init.connect(self._check_before_beat, weak=False)
         worker_process_shutdown.connect(self._write_last_counts, weak=False)
         worker_shutdown.connect(self._write_last_counts, weak=False)
@@ -109,6 +113,9 @@ class Weft:
         # Celery would only log an error raised here. Whoever starts a worker or beat, or uses the suite, meets it.
         with contextlib.suppress(SettingsError):
             schedule.merge_into(self.app, self.settings)
+
+    def _route(self, **_signal: Any) -> None:
+        schedule.merge_routes(self.app)
 
     def _check_before_beat(self, sender: Any, **_signal: Any) -> None:
         """Beat with settings that cannot work would tick nothing: it says so and exits."""

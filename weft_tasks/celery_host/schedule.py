@@ -49,9 +49,13 @@ def routes() -> dict[str, dict[str, str]]:
 def merge_into(app: Celery, settings: Settings) -> None:
     """Add ours to `beat_schedule` and `task_routes`. An entry of the host under the same name wins."""
     app.conf.beat_schedule = {**beat_entries(settings), **(app.conf.beat_schedule or {})}
+    merge_routes(app)
+
+
+def merge_routes(app: Celery) -> None:
+    """Add ours to `task_routes`, behind the host's, if they are not there."""
     theirs = app.conf.task_routes
-    if theirs is None:
-        app.conf.task_routes = [routes()]
-    else:
-        app.conf.task_routes = [*(theirs if isinstance(theirs, list | tuple) else [theirs]), routes()]
-    app.amqp.flush_routes()
+    known = [] if theirs is None else list(theirs) if isinstance(theirs, list | tuple) else [theirs]
+    if routes() not in known:
+        app.conf.task_routes = [*known, routes()]
+        app.amqp.flush_routes()
