@@ -45,13 +45,15 @@ picture: install ## docs/images/architecture.svg anew, from the imports of the c
 
 # -- the stack of the Procfile. APP may be an application of yours. BROKER_URL= and DATABASE_URL= name servers to use.
 
-APP         ?= weft_tasks
-REDIS_PORT  ?= 6379
-FLOWER_PORT ?= 5555
+APP           ?= weft_tasks
+REDIS_PORT    ?= 6379
+FLOWER_PORT   ?= 5555
+EXPORTER_PORT ?= 9808
 
 .PHONY: up
-up: install ## Redis, two engines, maintenance, beat and Flower for APP, until Ctrl-C
-	@$(BIN)/python -m deploy.up --app '$(APP)' --redis-port '$(REDIS_PORT)' --flower-port '$(FLOWER_PORT)'
+up: install ## Redis, two engines, maintenance, beat, Flower and the exporter for APP, until Ctrl-C
+	@$(BIN)/python -m deploy.up --app '$(APP)' --redis-port '$(REDIS_PORT)' --flower-port '$(FLOWER_PORT)' \
+		--exporter-port '$(EXPORTER_PORT)'
 
 .PHONY: screenshot
 screenshot: install ## docs/images/flower.png anew, from the stack that the test of Flower looks at (needs chromium, chromium-driver)

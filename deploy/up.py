@@ -1,4 +1,4 @@
-"""Run the Procfile until Ctrl-C: Redis, two engines, maintenance, beat and Flower as local processes.
+"""Run the Procfile until Ctrl-C: Redis, two engines, maintenance, beat, Flower and the exporter as local processes.
 
     python -m deploy.up --app examples.order.app
 
@@ -192,11 +192,12 @@ def commands_of(procfile: str) -> dict[str, str]:
     return {found["name"]: found["command"] for found in PROCFILE_LINE.finditer(procfile)}
 
 
-def up(app: str, redis_port: int, flower_port: int) -> int:
+def up(app: str, *, redis_port: int, flower_port: int, exporter_port: int) -> int:
     """Run the Procfile of the working directory. Raises Refused or ProgramNotFound."""
     commands = commands_of(PROCFILE.read_text(encoding="utf-8"))
     programs = [str(Path(sys.executable).parent)]
-    environment = {"APP": app, "REDIS_PORT": str(redis_port), "FLOWER_PORT": str(flower_port), "PYTHONUNBUFFERED": "1"}
+    ports = {"REDIS_PORT": redis_port, "FLOWER_PORT": flower_port, "EXPORTER_PORT": exporter_port}
+    environment = {"APP": app, "PYTHONUNBUFFERED": "1", **{name: str(port) for name, port in ports.items()}}
     if "BROKER_URL" in os.environ:
         environment["BROKER_URL"] = os.environ["BROKER_URL"]
         del commands[REDIS]
@@ -205,6 +206,7 @@ def up(app: str, redis_port: int, flower_port: int) -> int:
         _refuse_if_taken(redis_port, "REDIS_PORT", f"BROKER_URL=redis://127.0.0.1:{redis_port}/0 uses the Redis there")
         environment["BROKER_URL"] = f"redis://127.0.0.1:{redis_port}/0"
     _refuse_if_taken(flower_port, "FLOWER_PORT", "another `make up` may run")
+    _refuse_if_taken(exporter_port, "EXPORTER_PORT", "another `make up` may run")
     os.environ["PATH"] = os.pathsep.join([*programs, os.environ["PATH"]])
     FOLDER.mkdir(parents=True, exist_ok=True)
     return Up(commands, environment).run()
@@ -230,9 +232,11 @@ def main() -> int:
     parser.add_argument("--app", default="weft_tasks", help="the Celery application (default: weft_tasks)")
     parser.add_argument("--redis-port", type=int, default=6379)
     parser.add_argument("--flower-port", type=int, default=5555)
+    parser.add_argument("--exporter-port", type=int, default=9808)
     asked = parser.parse_args()
     try:
-        return up(asked.app, asked.redis_port, asked.flower_port)
+        ports = {"redis_port": asked.redis_port, "flower_port": asked.flower_port, "exporter_port": asked.exporter_port}
+        return up(asked.app, **ports)
     except WeftError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -19,7 +19,7 @@ from weft_tasks.testing.processes import LocalProcess
 from weft_tasks.testing.waiting import wait_until
 
 APP = "examples.order.app"
-NAMES = ("redis", "engine-1", "engine-2", "maintenance", "beat", "flower")
+NAMES = ("redis", "engine-1", "engine-2", "maintenance", "beat", "flower", "exporter")
 PATIENCE = timedelta(seconds=60)
 CLIENT = """
 import sys
@@ -39,8 +39,12 @@ class Stack:
 
     def __init__(self, clone: Path, account: Account | None) -> None:
         self.clone, self._account = clone, account
-        self.redis_port, self.flower_port = free_port(), free_port()
-        ports = (f"REDIS_PORT={self.redis_port}", f"FLOWER_PORT={self.flower_port}")
+        self.redis_port, self.flower_port, self.exporter_port = free_port(), free_port(), free_port()
+        ports = (
+            f"REDIS_PORT={self.redis_port}",
+            f"FLOWER_PORT={self.flower_port}",
+            f"EXPORTER_PORT={self.exporter_port}",
+        )
         self.make = LocalProcess(
             # In the environment of the tests, which make must not install anew.
             ["make", "--old-file", f"{sys.prefix}/.installed", "up", f"VENV={sys.prefix}", f"APP={APP}", *ports],

@@ -25,6 +25,11 @@ def test_flower_answers(stack: Stack) -> None:
         assert b"Flower" in page.read()
 
 
+def test_the_exporter_answers(stack: Stack) -> None:
+    with closing(urlopen(f"http://127.0.0.1:{stack.exporter_port}/metrics", timeout=10)) as page:
+        assert b"weft_up 1" in page.read()
+
+
 def test_every_line_says_which_process_wrote_it(stack: Stack) -> None:
     prefixes = {line.partition("|")[0].strip() for line in stack.make.log_text().splitlines() if "|" in line}
     assert prefixes >= {"up", "redis", "engine-1", "engine-2", "maintenance", "beat"}
