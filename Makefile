@@ -59,6 +59,19 @@ up: install ## Redis, two engines, maintenance, beat, Flower and the exporter fo
 screenshot: install ## docs/images/flower.png anew, from the stack that the test of Flower looks at (needs chromium, chromium-driver)
 	SCREENSHOT=docs/images/flower.png $(BIN)/pytest tests/cluster/up/test_flower.py
 
+# -- faults: real processes under faults, with a verdict; reports in var/faults
+
+CASE ?=
+SEED ?=
+
+.PHONY: faults soak
+faults: install ## the fault bench: every case, CASE=name, or a mixed schedule SEED=n; on DATABASE=postgres or sqlite
+	$(BIN)/python -m faults $(if $(CASE),--case $(CASE)) $(if $(SEED),--seed $(SEED)) \
+	  --database '$(if $(filter command line environment,$(origin DATABASE)),$(DATABASE),postgres)'
+
+soak: install ## twenty minutes under faults: nothing may grow
+	$(BIN)/python -m faults --soak 1200 --database '$(if $(filter command line environment,$(origin DATABASE)),$(DATABASE),postgres)'
+
 # -- tests: real servers as local processes, started and stopped by the tests themselves
 
 .PHONY: test test-quick test-cluster test-long
@@ -72,7 +85,7 @@ test-cluster: install ## real celery workers and beat as local processes
 
 # What takes minutes: engines that die at many moments, on each database; the examples; rolling deploys; what deploy/ runs.
 LONG := tests/cluster/worst_moments tests/cluster/examples tests/cluster/test_rolling_deploy.py tests/cluster/deploy \
-        tests/cluster/releases
+        tests/cluster/releases tests/cluster/faults
 
 test-long: install ## owners killed at the worst moments, rolling deploys, the examples and what deploy/ runs as processes
 	$(BIN)/pytest $(LONG)

@@ -3,6 +3,7 @@
     python -m faults                             every named case, one after the other
     python -m faults --case engine-killed        one of them, or several
     python -m faults --seed 7                    a mixed schedule; --seeds 1-20 for many
+    python -m faults --soak 1200                 twenty minutes with a fault every ten seconds, and what grew
     python -m faults --list                      the cases, with what is expected of each
 
 --database postgres (the default) or sqlite. Reports are in var/faults/. Ends with status 1 if anything does not hold.
@@ -25,6 +26,7 @@ from faults.case import Case
 from faults.cases import ALL
 from faults.scene import Scene
 from faults.schedule import draw
+from faults.soak import SETTINGS, soak
 from faults.world import World
 from weft_tasks import WeftError
 
@@ -38,7 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for case in ALL.values():
             print(f"{case.name:<36} {case.expected}")
         return 0
-    if options.seeds:
+    if options.soak:
+        runs = run_soak(options.soak, options.database, options.seed_of_clients)
+        name = f"soak-{options.database}"
+    elif options.seeds:
         runs = run_seeds(options.seeds, options.database, options.seconds)
         name = f"mixed-{options.database}-{options.seeds[0]}-{options.seeds[-1]}"
     else:
@@ -98,6 +103,17 @@ def run_seeds(seeds: Sequence[int], database: str, seconds: float) -> list[dict[
     return runs
 
 
+def run_soak(seconds: float, database: str, seed: int) -> list[dict[str, Any]]:
+    """Rounds in one world; what grew is in the last one's report."""
+    runs = []
+    with _world(database, "soak", settings=SETTINGS) as world:
+        for scene, wall_s in soak(world, seconds, seed):
+            runs.append(report.facts_of(scene.prefix, scene, wall_s))
+            print(report.text_of(runs[-1]) + "\n", flush=True)
+            _keep_logs(world, f"{scene.prefix}-{database}", runs[-1]["holds"])
+    return runs
+
+
 def _run(case: Case, world: World, seed: int) -> dict[str, Any]:
     scene = Scene(world=world, prefix=case.name, seed=seed, due_bound=case.bound)
     began = time.monotonic()
@@ -152,6 +168,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--database", choices=("postgres", "sqlite"), default="postgres")
     parser.add_argument("--seconds", type=float, default=MIXED_S, help="length of a mixed schedule (default: 30)")
     parser.add_argument("--seed-of-clients", type=int, default=1, help="what the clients of the named cases do")
+    parser.add_argument("--soak", type=float, metavar="SECONDS", help="rounds under faults, and what grew meanwhile")
     parser.add_argument("--list", action="store_true")
     return parser.parse_args(arguments)
 

@@ -105,12 +105,36 @@ def judge(facts: Facts, due_bound: timedelta) -> tuple[Finding, ...]:
         "no timer fired before its time": _early_timers(facts),
         "every called task's reply and every child's came exactly once": _replies_not_once(facts),
         "no engine lost a workflow that beat within the last T": _robbed(facts),
-        f"no workflow was due for longer than its bound ({due_bound.total_seconds():g} s, outages left out)": _idle(
-            facts, due_bound
-        ),
+        "no workflow was due for longer than its bound, outages left out": _idle(facts, due_bound),
         "nothing is owed at the end: no claim of an ended workflow, no unsent task or reply": _owed(facts),
     }
     return tuple(Finding(check=check, broken=tuple(broken)) for check, broken in checks.items())
+
+
+def sentences() -> tuple[str, ...]:
+    """What is checked, in words."""
+    nothing = Facts(
+        receipts=(),
+        effects=(),
+        workflows={},
+        turns=(),
+        signals=(),
+        updates=(),
+        claims=(),
+        debts=(),
+        history=(),
+        seen=Seen(),
+        windows=(),
+    )
+    return tuple(finding.check for finding in judge(nothing, DUE_BOUND)) + OF_PROCESSES
+
+
+OF_PROCESSES = (
+    "every worker and both beats run",
+    "no tick and no turn ended with an unexpected error",
+    "no lock key lives for ever",
+    "every client got an answer to everything",
+)
 
 
 def longest_recovery_s(facts: Facts) -> float:

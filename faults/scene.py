@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Self
 
-from faults.checks import DUE_BOUND, Facts, Finding, Window, gather, judge, longest_recovery_s
+from faults.checks import DUE_BOUND, OF_PROCESSES, Facts, Finding, Window, gather, judge, longest_recovery_s
 from faults.client import persistently
 from faults.kinds import Cut, Fault, RedisGone, RedisSetting, RedisSilent, is_halting
 from faults.schedule import Entry
@@ -86,7 +86,7 @@ class Scene:
                     without.append(f"{client.name}: {client.log_text()[-1500:]}")
             except WaitTimedOut:
                 without.append(f"{client.name} has not ended: {client.log_text()[-500:]}")
-        self.expect("every client got an answer to everything", not without, "\n".join(without))
+        self.expect(OF_PROCESSES[3], not without, "\n".join(without))
         started = {line["workflow"]: line for line in self.world.receipts(self.prefix)}
         for id in started:
             if "/collector-" in id:
@@ -207,7 +207,7 @@ class Scene:
 
     def _of_processes(self) -> Iterator[Finding]:
         gone = [name for name, process in self.world.processes.items() if not process.is_running]
-        yield Finding(check="worker, beat and maintenance run", broken=tuple(gone))
+        yield Finding(check=OF_PROCESSES[0], broken=tuple(gone))
         unexpected = [
             f"{name}: {line[:200]}"
             for name, process in self.world.processes.items()
@@ -217,7 +217,7 @@ class Scene:
             and "Terminated" not in line
             and "WorkerLostError" not in line
         ]
-        yield Finding(check="no tick and no turn ended with an unexpected error", broken=tuple(unexpected[:5]))
+        yield Finding(check=OF_PROCESSES[1], broken=tuple(unexpected[:5]))
         with self.world.redis.client() as client:
             forever = [key.decode() for key in client.scan_iter("*weft:*:*") if client.pttl(key) == -1]
-        yield Finding(check="no lock key lives for ever", broken=tuple(forever))
+        yield Finding(check=OF_PROCESSES[2], broken=tuple(forever))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -58,6 +59,21 @@ def draw(seed: int, database: str, seconds: float) -> tuple[Entry, ...]:
             busy[subject] = at + lasts + 1
         at += rng.uniform(*PAUSES_S)
     return tuple(entries)
+
+
+def one(rng: random.Random, database: str, *, at: float, longest: float) -> Entry:
+    """One fault at a time, for at most so long."""
+    _subject, make, shortest, lasts = rng.choice(_menu(rng, database))
+    return Entry(fault=make(), begins_s=at, ends_s=round(at + min(rng.uniform(shortest, lasts), longest), 1))
+
+
+def kinds() -> tuple[str, ...]:
+    """In words, what a schedule is drawn from."""
+    menu = _menu(random.Random(0), "postgres")
+    return tuple(dict.fromkeys(_ANY.sub(r"\1 N", str(make())) for _subject, make, *_times in menu))
+
+
+_ANY = re.compile(r"\b(engine|beat)-\d")
 
 
 def _leaves_nobody(subject: str, busy: dict[str, float], at: float) -> bool:

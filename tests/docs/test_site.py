@@ -63,6 +63,11 @@ def test_the_page_of_settings_is_what_the_code_says() -> None:
     assert written.PAGE.read_text(encoding="utf-8") == written.page(), "write it: python docs/settings_page.py"
 
 
+def test_the_page_of_faults_is_what_the_bench_says() -> None:
+    written = _module("docs/faults_page.py")
+    assert written.PAGE.read_text(encoding="utf-8") == written.page(), "write it: python docs/faults_page.py"
+
+
 def _loaded(html: str) -> list[str]:
     """Addresses that a browser fetches by itself."""
     found: list[str] = []
