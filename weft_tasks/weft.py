@@ -55,7 +55,7 @@ from weft_tasks.store.counters import Series
 from weft_tasks.store.inspection import Inspection
 from weft_tasks.store.lifecycle import PURGEABLE, Changed
 from weft_tasks.store.overview import Overview
-from weft_tasks.store.payloads import checked_duration, checked_name, encode
+from weft_tasks.store.payloads import checked_count, checked_duration, checked_name, encode
 from weft_tasks.store.signals import SentSignal
 from weft_tasks.workflows.payments import Payments
 from weft_tasks.workflows.registry import Handler, Registry, Retry, WorkflowType
@@ -309,8 +309,7 @@ class Weft:
 
         `older_than` keeps those that were started longer ago.
         """
-        if not 1 <= limit <= 10_000:
-            raise InvalidInput("limit", f"must be from 1 to 10000, not {limit}")
+        checked_count("limit", limit, most=10_000)
         wanted = None if status is None else _one_of("status", WorkflowStatus, status)
         age = None if older_than is None else checked_duration("older_than", older_than)
         for what, text in (("type", type), ("engine_id", engine_id), ("after", after)):
@@ -325,8 +324,7 @@ class Weft:
 
         At most `limit` of each. Raises InvalidInput, WorkflowNotFound or StoreUnavailable.
         """
-        if not 1 <= limit <= 10_000:
-            raise InvalidInput("limit", f"must be from 1 to 10000, not {limit}")
+        checked_count("limit", limit, most=10_000)
         return self.store.inspections.inspect(checked_name("workflow id", id), limit)
 
     def overview(self) -> Overview:
@@ -381,8 +379,7 @@ class Weft:
 
         Returns how many; call it again while that is `limit`. Their ids may be used again, under higher epochs.
         """
-        if limit < 1:
-            raise InvalidInput("limit", f"must be at least 1, not {limit}")
+        checked_count("limit", limit, most=1_000_000)
         age = checked_duration("older_than", older_than)
         statuses = [_one_of("status", WorkflowStatus, wanted) for wanted in status]
         alive = [wanted.value for wanted in statuses if not wanted.is_ended]

@@ -21,7 +21,7 @@ from weft_tasks.testing.bed import WorkflowBed
 from weft_tasks.workflows.turn import Turn
 
 FUZZ = settings(
-    max_examples=50,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     database=None,

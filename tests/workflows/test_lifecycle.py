@@ -640,7 +640,7 @@ def test_an_id_that_is_used_again_after_a_purge_never_sees_an_old_epoch(bed: Wor
     [
         ({"older_than": timedelta(days=-1)}, "older_than must be from 0"),
         ({"older_than": "1 day"}, "older_than must be a timedelta"),
-        ({"older_than": DAY, "limit": 0}, "limit must be at least 1"),
+        ({"older_than": DAY, "limit": 0}, "limit must be from 1 to 1000000, not 0"),
         ({"older_than": DAY, "status": ["running"]}, "must be an ending, not running"),
         ({"older_than": DAY, "status": ["gone"]}, "status 'gone' is none of"),
     ],

@@ -70,6 +70,15 @@ def checked_name(what: str, value: object) -> str:
     return value
 
 
+def checked_count(what: str, value: object, *, most: int) -> int:
+    """A whole number from 1 to `most`. Raises InvalidInput."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInput(what, f"must be a whole number, not {type(value).__name__}")
+    if not 1 <= value <= most:
+        raise InvalidInput(what, f"must be from 1 to {most}" + ("" if abs(value) > 10**9 else f", not {value}"))
+    return value
+
+
 def checked_duration(what: str, value: object) -> timedelta:
     """A timedelta, or seconds as a number; not negative. Raises InvalidInput."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
