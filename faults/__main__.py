@@ -144,7 +144,7 @@ def _world(database: str, name: str, **needs: Any) -> Iterator[World]:
         World(
             database,
             Path(folder),
-            **needs,  # type: ignore[arg-type]
+            **needs,
         ) as world,
     ):
         yield world

@@ -207,7 +207,8 @@ def _turns_not_once(facts: Facts) -> list[str]:
 
 
 def _ledger_goes_down(facts: Facts) -> list[str]:
-    broken, latest = [], {}
+    broken: list[str] = []
+    latest: dict[str, int] = {}
     for line in _committed(facts):
         if line["epoch"] < latest.get(line["run"], 0):
             broken.append(f"{line['workflow']} turn {line['turn']}: epoch {line['epoch']} after {latest[line['run']]}")
@@ -218,7 +219,8 @@ def _ledger_goes_down(facts: Facts) -> list[str]:
 def _late_effects(facts: Facts) -> list[str]:
     committed = {(turn.run_id, turn.turn, turn.attempt) for turn in facts.turns}
     nodes = {beat.engine: beat.node for beat in facts.seen.beats}
-    broken, latest = [], {}
+    broken: list[str] = []
+    latest: dict[str, int] = {}
     for line in _by_turns(facts):
         if line["epoch"] < latest.get(line["run"], 0):
             is_committed = (line["run"], line["turn"], line["attempt"]) in committed

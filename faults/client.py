@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,7 +47,7 @@ class Client:
             self._send(self._rng.choice(KINDS))
             time.sleep(self._rng.expovariate(rate))
         for workflow, key, handle in self._pending:
-            answer = persistently(lambda h=handle: h.result(timeout=GIVE_UP_AFTER_S))
+            answer = persistently(partial(handle.result, timeout=GIVE_UP_AFTER_S))
             self._receipts.note(kind="answer", workflow=workflow, key=key, answer=answer)
 
     def _collector(self, client: int, index: int) -> str:

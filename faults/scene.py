@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self
 
 from faults.checks import DUE_BOUND, OF_PROCESSES, Facts, Finding, Window, gather, judge, longest_recovery_s
@@ -90,7 +92,7 @@ class Scene:
         started = {line["workflow"]: line for line in self.world.receipts(self.prefix)}
         for id in started:
             if "/collector-" in id:
-                persistently(lambda id=id: self.world.weft.signal(id, "finish", key="finish"))
+                persistently(partial(self.world.weft.signal, id, "finish", key="finish"))
         # Who does not complete in time is found by the checks.
         try:
             wait_until(self._is_settled, what="all workflows to complete", timeout=SETTLE)
@@ -108,14 +110,12 @@ class Scene:
     @contextmanager
     def during(self, *faults: Fault) -> Iterator[None]:
         """These faults while the block runs."""
-        began = time.time()
         opened = [(fault, self.begin(fault)) for fault in faults]
         try:
             yield
         finally:
             for fault, at in reversed(opened):
                 self.end(fault, at)
-        del began
 
     def strike(self, fault: Fault, seconds: float = 0.0) -> Self:
         """One fault for so long."""
@@ -149,7 +149,8 @@ class Scene:
             [(entry.begins_s, 0, index) for index, entry in enumerate(entries)]
             + [(entry.ends_s, 1, index) for index, entry in enumerate(entries)]
         )
-        start, began = time.time(), {}
+        start = time.time()
+        began: dict[int, float] = {}
         for at, is_end, index in moments:
             self.pause(start + at - time.time())
             fault = entries[index].fault
@@ -185,8 +186,6 @@ class Scene:
             "SELECT detail FROM weft_history WHERE event = 'taken-over' AND workflow_id LIKE :ours",
             ours=f"{self.prefix}/%",
         )
-        import json
-
         return Counter(str(json.loads(row[0]).get("from_node", "?")).partition("@")[0] for row in rows)
 
     def expect_moves_only_from(self, *nodes: str) -> None:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from sqlalchemy import make_url, text
 
@@ -40,7 +40,6 @@ POSTGRES = {"deadlock_timeout": "100ms"}
 """So that a deadlock is found before a statement's time limit ends it."""
 LONG = timedelta(seconds=60)
 STOP_PATIENCE = timedelta(seconds=8)
-Database = Literal["postgres", "sqlite"]
 
 
 class World:
@@ -48,7 +47,7 @@ class World:
 
     def __init__(
         self,
-        database: Database,
+        database: str,
         folder: Path,
         *,
         all_by_proxy: bool = False,
@@ -57,7 +56,7 @@ class World:
         small_disk: bool = False,
         jumping: Sequence[str] = (),
     ) -> None:
-        self.database: Database = database
+        self.database = database
         self.folder = folder
         self.logs = folder / "logs"
         self.ledger = Ledger(folder / "ledger.jsonl")

@@ -62,7 +62,7 @@ def _(scene: Scene) -> None:
     with scene.workload(14):
         for way in ("to-client", "to-server"):
             scene.pause(1)
-            scene.strike(Cut("database", way), 4)  # type: ignore[arg-type]
+            scene.strike(Cut("database", way), 4)
         scene.expect_moves_only_from(FAR_ENGINE)
 
 
