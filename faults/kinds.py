@@ -7,11 +7,12 @@ import os
 import signal
 import sqlite3
 import threading
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+
+import redis
 
 from faults.world import FAR_ENGINE, MAINTENANCE, STOP_PATIENCE, World
 from weft_tasks.testing.errors import WaitTimedOut
@@ -201,23 +202,20 @@ class RedisSetting(Fault):
     halts: ClassVar[bool] = True
     lag_s: ClassVar[float] = RECONNECT_S
     _before: str = ""
+    _admin: redis.Redis | None = None
 
     def begin(self, world: World) -> None:
-        with world.redis.client() as client:
-            self._before = client.config_get(self.name)[self.name]
-            client.config_set(self.name, self.value)
+        # Kept until the end: under a limit of one connection it is the one, and nobody else gets any.
+        self._admin = redis.Redis(port=world.redis.port, single_connection_client=True, socket_timeout=5)
+        self._before = self._admin.config_get(self.name)[self.name]
+        self._admin.config_set(self.name, self.value)
         if self.name == "maxclients":
-            with world.redis.client() as client:
-                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            self._admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     def end(self, world: World) -> None:
-        # The one connection that is left over under a limit is contended: try until it is ours.
-        for _ in range(200):
-            with contextlib.suppress(Exception), world.redis.client() as client:
-                client.config_set(self.name, self._before)
-                return
-            time.sleep(0.05)
-        raise WaitTimedOut(f"Redis to take {self.name} back", STOP_PATIENCE)
+        assert self._admin is not None
+        self._admin.config_set(self.name, self._before)
+        self._admin.close()
 
     def __str__(self) -> str:
         return f"Redis {self.name} = {self.value}"
