@@ -207,10 +207,10 @@ class RedisSetting(Fault):
     def begin(self, world: World) -> None:
         # Kept until the end: under a limit of one connection it is the one, and nobody else gets any.
         self._admin = redis.Redis(port=world.redis.port, single_connection_client=True, socket_timeout=5)
-        self._before = self._admin.config_get(self.name)[self.name]
+        self._before = str(self._admin.config_get(self.name)[self.name])
         self._admin.config_set(self.name, self.value)
         if self.name == "maxclients":
-            self._admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            self._admin.client_kill_filter(_type="normal", skipme=True)
 
     def end(self, world: World) -> None:
         assert self._admin is not None

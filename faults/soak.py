@@ -97,9 +97,8 @@ class Sampler:
 
     def _of_family(self, name: str, process: LocalProcess) -> None:
         memory = files = threads = 0.0
-        for pid in process.member_pids():
+        for member in _family(process):
             with suppress(psutil.Error):
-                member = psutil.Process(pid)
                 memory += getattr(member.memory_full_info(), "uss", 0) / 1e6
                 files += member.num_fds()
                 threads += member.num_threads()
@@ -114,6 +113,15 @@ class Sampler:
         if self.world.postgres is not None:
             open_now = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'weft_tasks'"
             self.samples["postgres connections"].append(self.world.query(open_now)[0][0])
+
+
+def _family(process: LocalProcess) -> list[psutil.Process]:
+    """Asked of the system anew: what the process itself knows of its family belongs to the thread that kills it."""
+    try:
+        head = psutil.Process(process.pid)
+        return [head, *head.children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def soak(world: World, seconds: float, seed: int) -> Iterator[tuple[Scene, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faults.case import Cases
+from faults.case import POSTGRES, Cases
 from faults.kinds import Frozen, Killed
 from faults.scene import Scene
 from faults.world import BEATS, MAINTENANCE, clock, libfaketime, no_faketime
@@ -86,6 +86,7 @@ def _(scene: Scene) -> None:
     "maintenance-host-45-s-ahead",
     "Its ticks are not too old for it, the passes go on, and no claim moves (O2).",
     needs={"clocks": {MAINTENANCE: clock("+45s")} if libfaketime() else {}, "settings": {}},
+    databases=POSTGRES,
     missing=no_faketime,
 )
 def _(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from faults.case import Cases
+from faults.case import POSTGRES, Cases
 from faults.checks import DUE_BOUND
 from faults.kinds import Frozen, Killed, MainKilled, PoolProcessKilled, Stopped
 from faults.scene import Scene
@@ -77,6 +77,28 @@ def _(scene: Scene) -> None:
         scene.strike(Stopped(ONE), 2)
 
 
+@cases.case(
+    "engine-stopped-with-a-turn-in-hand",
+    "It waits for the turn, which commits under its first claim and attempt, and hands over everything else at once.",
+)
+def _(scene: Scene) -> None:
+    world = scene.world
+    with scene.workload(10):
+        id, gate = f"{scene.prefix}/held", world.folder / f"gate-{scene.prefix}"
+        gate.unlink(missing_ok=True)
+        world.weft.start("endless", id, str(gate), on_conflict="restart-if-ended")
+        scene.wait("its turn to begin", lambda: any(e.get("workflow") == id for e in world.ledger.lines()), 15)
+        node = next(e.node for e in world.weft.store.engines.list() if e.id == world.weft.describe(id).engine_id)
+        fault = Stopped(node.partition("@")[0])
+        at = scene.begin(fault)
+        scene.pause(3)
+        gate.touch()
+        scene.wait("its turn to end", lambda: world.weft.describe(id).status == "completed", 10)
+        turns = world.query("SELECT turn, attempt, epoch FROM weft_turns WHERE workflow_id = :id", id=id)
+        scene.expect("it committed at its first attempt", [tuple(t) for t in turns] == [(0, 1, 1)], str(turns))
+        scene.end(fault, at)
+
+
 @cases.case("engine-stopped-then-killed", "What it had not handed over yet moves as that of a killed engine.")
 def _(scene: Scene) -> None:
     with scene.workload(10):
@@ -102,6 +124,7 @@ def _(scene: Scene) -> None:
     "engine-host-45-s-off",
     "One host's clock is 45 s ahead, another's 45 s behind: no claim moves, since no two clocks are compared (O2).",
     needs={"clocks": {ONE: clock("+45s"), TWO: clock("-45s")} if libfaketime() else {}},
+    databases=POSTGRES,
     missing=no_faketime,
 )
 def _(scene: Scene) -> None:
@@ -114,6 +137,7 @@ def _(scene: Scene) -> None:
     "engine-host-clock-jumps",
     "One host's clock jumps an hour ahead and two hours back: no claim moves, and it goes on taking turns.",
     needs={"jumping": (ONE,)},
+    databases=POSTGRES,
     missing=no_faketime,
 )
 def _(scene: Scene) -> None:
