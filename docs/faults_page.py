@@ -30,6 +30,7 @@ start workflows that take signals and updates, wait for timers, call tasks and s
 everything that was accepted. Each side effect is a line in a ledger outside the product, with engine, epoch and time.
 Nothing that the product says about itself counts.
 
+<!-- not run: the cases take twenty minutes -->
 ```sh
 make faults                                # every case, one after the other, about twenty minutes
 make faults CASE=engine-frozen             # one
