@@ -1,4 +1,5 @@
-"""Children forked under heartbeats on SQLite: none is locked out, none hangs, nothing piles up (CELERY-FACTS, 1)."""
+"""Children forked under heartbeats on SQLite: none is locked out, none hangs, nothing piles up (CELERY-FACTS, 1),
+and what each of them counted is there."""
 
 from __future__ import annotations
 
@@ -60,6 +61,8 @@ def test_two_hundred_children_replaced_under_heartbeats_on_sqlite_all_write_to_i
     assert keys_later <= keys + len(PassKind)
     assert "Traceback" not in engine.log_text(), "a task could not write"
     deployment.wait_for_beats("e1", beats=10)
+    committed = ("weft_workflow_turns_total", (("outcome", "committed"), ("type", "once")))
+    assert deployment.weft.store.counters.read()[committed] == TASKS / BATCH, "each child wrote what it counted, once"
 
 
 def keys_of(redis: LocalRedis) -> list[bytes]:
