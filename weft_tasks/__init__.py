@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft_tasks.errors import (
+        DamagedRow,
         DuplicateNodeError,
         InvalidInput,
         LockUnavailable,
@@ -60,6 +61,7 @@ _HOME = {
     "WorkflowInfo": "weft_tasks.model",
     "WorkflowStatus": "weft_tasks.model",
     # what it raises
+    "DamagedRow": "weft_tasks.errors",
     "DuplicateNodeError": "weft_tasks.errors",
     "InvalidInput": "weft_tasks.errors",
     "LockUnavailable": "weft_tasks.errors",
@@ -83,6 +85,7 @@ _HOME = {
 
 __all__ = [
     "NEVER",
+    "DamagedRow",
     "DuplicateNodeError",
     "InvalidInput",
     "LockUnavailable",

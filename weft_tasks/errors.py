@@ -155,6 +155,17 @@ class WrongStatus(WeftError):
         self.workflow_id, self.status = workflow_id, status
 
 
+class DamagedRow(WeftError):
+    """A row of the store holds what none of ours wrote into it, such as text that is no JSON; the message says where.
+
+    Its workflow fails like one whose handler raises; everything else goes on.
+    """
+
+    def __init__(self, workflow_id: str, column: str, problem: object) -> None:
+        super().__init__(f"workflow {workflow_id!r}: {column} is damaged: {problem}")
+        self.workflow_id, self.column = workflow_id, column
+
+
 class TurnError(WeftError):
     """A handler used its turn in a way that has no meaning; the turn fails and commits nothing."""
 

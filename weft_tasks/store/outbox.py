@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, delete, insert, select, update
 
+from weft_tasks.errors import DamagedRow
 from weft_tasks.model import WorkflowStatus
 from weft_tasks.settings import NEVER, Settings
 from weft_tasks.store.clock import StoreClock, milliseconds
@@ -61,6 +62,8 @@ class Debt:
     run_id: str
     body: Mapping[str, Any]
     due: Due = Due.SEND
+    damage: DamagedRow | None = None
+    """Why it cannot be paid, if its row does not say what is owed."""
 
     @property
     def awaits_reply(self) -> bool:
@@ -147,15 +150,13 @@ class Outbox:
         )
 
     def _debt(self, row: AnyRow) -> Debt:
-        body = json.loads(row.body)
-        return Debt(
-            id=row.id,
-            kind=DebtKind(row.kind),
-            workflow_id=row.workflow_id,
-            run_id=row.run_id,
-            body=body,
-            due=self._due(row, body),
-        )
+        """One that cannot be read comes back with its damage: those behind it are not to wait for it."""
+        debt = Debt(id=row.id, kind=DebtKind.REPLY, workflow_id=row.workflow_id, run_id=row.run_id, body={})
+        try:
+            body = dict(json.loads(row.body))
+            return replace(debt, kind=DebtKind(row.kind), body=body, due=self._due(row, body))
+        except (ValueError, TypeError) as problem:
+            return replace(debt, damage=DamagedRow(row.workflow_id, "weft_outbox.body", problem))
 
     def _due(self, row: AnyRow, body: Mapping[str, Any]) -> Due:
         if row.sent_witnessed is None:

@@ -23,7 +23,7 @@ from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import forget
 from weft_tasks.store.payloads import say_the_same
 from weft_tasks.store.tables import signals, workflows
-from weft_tasks.store.waits import waits_of
+from weft_tasks.store.waits import readable_waits
 from weft_tasks.tracing import current_trace
 
 
@@ -121,14 +121,13 @@ class Signals:
     # -- the poll
 
     def list_waiting(self) -> tuple[ReadyWait, ...]:
-        """Every wait of every parked workflow. The cost follows their number; the poll uses `list_ready`."""
+        """Every wait of every parked workflow, and one for a row whose waits are damaged. The cost follows their
+        number; the poll uses `list_ready`."""
         passed = (workflows.c.next_deadline_at <= self._clock.now()).label("deadline_passed")
         with self._database.reading() as connection:
             rows = connection.execute(_parked_workflows().add_columns(passed)).all()
         return tuple(
-            _ready(row, wait.name, deadline_passed=bool(row.deadline_passed))
-            for row in rows
-            for wait in waits_of(row.waits, row.waiting_since_at)
+            _ready(row, name, deadline_passed=passed) for row in rows for name, passed in _waits_to_look_at(row)
         )
 
     def list_ready(self) -> tuple[ReadyWait, ...]:
@@ -184,12 +183,20 @@ def _parked_workflows() -> Any:
     ).where(*IS_PARKED)
 
 
+def _waits_to_look_at(row: AnyRow) -> list[tuple[str, bool]]:
+    waits = readable_waits(row.waits, row.waiting_since_at)
+    return [("", True)] if waits is None else [(wait.name, bool(row.deadline_passed)) for wait in waits]
+
+
 def _awaits(row: AnyRow, name: str) -> bool:
-    return any(wait.name == name for wait in waits_of(row.waits, row.waiting_since_at))
+    """A row whose waits are damaged is woken: its turn then fails, and says why."""
+    waits = readable_waits(row.waits, row.waiting_since_at)
+    return waits is None or any(wait.name == name for wait in waits)
 
 
 def _first_expired(row: AnyRow) -> str:
-    deadlines = [(wait.deadline, wait.name) for wait in waits_of(row.waits, row.waiting_since_at) if wait.deadline]
+    waits = readable_waits(row.waits, row.waiting_since_at) or ()
+    deadlines = [(wait.deadline, wait.name) for wait in waits if wait.deadline]
     return min(deadlines)[1] if deadlines else ""
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import takewhile
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -34,7 +34,7 @@ from sqlalchemy import (
     update,
 )
 
-from weft_tasks.errors import InvalidInput, StoreUnavailable, WorkflowAlreadyExists
+from weft_tasks.errors import DamagedRow, InvalidInput, StoreUnavailable, WorkflowAlreadyExists
 from weft_tasks.model import Json, NewWorkflow, TurnMessage, Wait, WorkflowStatus
 from weft_tasks.settings import Settings
 from weft_tasks.store.claims import Claims
@@ -46,11 +46,12 @@ from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import Debt, Outbox
 from weft_tasks.store.tables import engines, is_running, is_unanswered, signals, turns, updates, workflows
 from weft_tasks.store.updates import UPDATE_TRIES, UPDATES_PER_TURN, UpdateStatus
-from weft_tasks.store.waits import NewWait, parked_on, waits_of
+from weft_tasks.store.waits import DAMAGE, NewWait, parked_on, readable_waits, waits_of
 from weft_tasks.store.workflows import Workflows
 
 FORGET_EVERY = 64
 """Turns of a run between two looks for what its retention has passed."""
+T = TypeVar("T")
 SIGNALS_PER_TURN = 1000
 """How many buffered signals one turn sees, awaited ones first; a turn that commits before the rest is followed by
 another."""
@@ -126,6 +127,8 @@ class BegunTurn:
     woken_after: timedelta | None = None
     """From the signal that woke it, or from when it began to wait if that was later, to the begin. None if no signal
     did, and when the turn had begun before."""
+    damage: DamagedRow | None = None
+    """Why there is nothing that a handler could be given."""
     traces: tuple[str, ...] = ()
     """Where what it is given was sent from: the start, the awaited signals and the updates, as W3C `traceparent`s."""
 
@@ -266,7 +269,7 @@ class Turns:
     def _signals_within(self, connection: Connection, row: AnyRow) -> Sequence[AnyRow]:
         """The buffered signals up to the horizon, what is awaited before the rest: however many signals of other names
         nobody takes, they never hide the one that the workflow waits for."""
-        awaited = [wait.name for wait in waits_of(row.waits, row.waiting_since_at)]
+        awaited = [wait.name for wait in readable_waits(row.waits, row.waiting_since_at) or ()]
         return connection.execute(
             select(signals)
             .where(
@@ -621,8 +624,38 @@ def _untried(asked: Sequence[AnyRow]) -> Sequence[AnyRow]:
     return tuple(takewhile(lambda update_row: update_row.begun == 0, asked))
 
 
+class _Reader:
+    """Reads what a row's columns say, and keeps the first damage instead of raising it: the attempt is open by now, and
+    has to be closed like any other that fails."""
+
+    def __init__(self, workflow_id: str) -> None:
+        self._workflow_id = workflow_id
+        self.damage: DamagedRow | None = None
+
+    def json(self, column: str, text: str) -> Json:
+        return self._read(column, lambda: json.loads(text), None)
+
+    def waits(self, row: AnyRow) -> tuple[Wait, ...]:
+        return self._read("weft_workflows.waits", lambda: waits_of(row.waits, row.waiting_since_at), ())
+
+    def _read(self, column: str, read: Callable[[], T], instead: T) -> T:
+        try:
+            return read()
+        except DAMAGE as problem:
+            self.damage = self.damage or DamagedRow(self._workflow_id, column, problem)
+            return instead
+
+
 def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow], *, has_more: bool) -> BegunTurn:
-    waits = waits_of(row.waits, row.waiting_since_at)
+    reader = _Reader(row.id)
+    begun = _read_begun(reader, row, seen, asked, has_more=has_more)
+    return begun if reader.damage is None else replace(begun, damage=reader.damage)
+
+
+def _read_begun(
+    reader: _Reader, row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow], *, has_more: bool
+) -> BegunTurn:
+    waits = reader.waits(row)
     awaited = _awaited(waits, seen)
     return BegunTurn(
         workflow_id=row.id,
@@ -635,13 +668,13 @@ def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow], *, has_
         tries=row.tries,
         horizon=row.turn_inbox,
         began_at=moment_of(row.turn_began_at),
-        input=json.loads(row.input),
+        input=reader.json("weft_workflows.input", row.input),
         state_json=row.state,
         signals=tuple(
             BufferedSignal(
                 number=signal.number,
                 name=signal.name,
-                payload=json.loads(signal.payload),
+                payload=reader.json("weft_signals.payload", signal.payload),
                 sent_at=moment_of(signal.sent_at),
                 is_failure=signal.is_failure,
             )
@@ -655,7 +688,7 @@ def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow], *, has_
                 number=asking.number,
                 key=asking.key,
                 name=asking.name,
-                payload=json.loads(asking.payload),
+                payload=reader.json("weft_updates.payload", asking.payload),
                 is_spent=asking.begun >= UPDATE_TRIES,
             )
             for asking in asked

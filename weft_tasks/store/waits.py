@@ -17,6 +17,18 @@ NewWait = tuple[str, timedelta | datetime | None]
 """A name to wait for, "" for a mere sleep, and for how long or until when at most."""
 
 
+DAMAGE = (ValueError, TypeError, OverflowError)
+"""What reading a damaged row raises: no JSON, or JSON of another shape."""
+
+
+def readable_waits(encoded: str, since_ms: int | None) -> tuple[Wait, ...] | None:
+    """As `waits_of`; None if the row is damaged, for those who go through many rows and must not stop at one."""
+    try:
+        return waits_of(encoded, since_ms)
+    except DAMAGE:
+        return None
+
+
 def waits_of(encoded: str, since_ms: int | None) -> tuple[Wait, ...]:
     return tuple(
         Wait(name=name, deadline=_deadline(since_ms, timeout, *until)) for name, timeout, *until in json.loads(encoded)

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from weft_tasks.errors import WorkflowAlreadyExists, WorkflowNotFound
+from weft_tasks.errors import DamagedRow, WorkflowAlreadyExists, WorkflowNotFound
 from weft_tasks.model import NewWorkflow, TurnMessage, WorkflowInfo, WorkflowStatus
 from weft_tasks.settings import Settings
 from weft_tasks.store.clock import StoreClock, milliseconds, milliseconds_of, moment_of
@@ -47,7 +47,7 @@ from weft_tasks.store.tables import (
     updates,
     workflows,
 )
-from weft_tasks.store.waits import waits_of
+from weft_tasks.store.waits import DAMAGE, waits_of
 from weft_tasks.tracing import current_trace
 
 
@@ -403,6 +403,13 @@ def _described() -> Any:
 
 
 def _info(row: AnyRow) -> WorkflowInfo:
+    try:
+        return _readable_info(row)
+    except DAMAGE as problem:
+        raise DamagedRow(row.id, "its row in weft_workflows", problem) from problem
+
+
+def _readable_info(row: AnyRow) -> WorkflowInfo:
     return WorkflowInfo(
         id=row.id,
         type=row.type,

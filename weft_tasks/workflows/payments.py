@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft_tasks.errors import InvalidInput, SignalKeyConflict, StoreUnavailable, WorkflowEnded, WorkflowNotFound
-from weft_tasks.events import CallSentAgain, Events, ReplyRecovered
+from weft_tasks.events import CallSentAgain, Events, OutcomeUnknown, ReplyRecovered
 from weft_tasks.model import Json
 from weft_tasks.store.outbox import Debt, DebtKind, Due, Outbox
 from weft_tasks.store.payloads import encode
@@ -66,6 +66,9 @@ class Payments:
         return problem
 
     def _pay_one(self, debt: Debt) -> bool:
+        if debt.damage is not None:
+            self._events.emit(OutcomeUnknown(workflow_id=debt.workflow_id, call_id=debt.id, error=str(debt.damage)))
+            return False
         try:
             if debt.due is not Due.SEND and self._has_come(debt):
                 return True

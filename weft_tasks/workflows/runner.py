@@ -163,6 +163,8 @@ class TurnRunner:
         return report
 
     def _run(self, begun: BegunTurn) -> TurnReport:
+        if begun.damage is not None:
+            return self._failed(begun, begun.damage)
         if not begun.has_work:
             return self._close(begun, TurnStatus.NOTHING_TO_DO, lambda: self._turns.settle(begun))
         try:
