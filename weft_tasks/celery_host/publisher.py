@@ -158,6 +158,6 @@ class _Publisher:
 def _close(producer: Producer | None) -> None:
     if producer is not None:
         try:
-            producer.connection.collapse()
+            producer.connection.release()
         except Exception:  # It is broken already; the next message gets a new one.
             return
