@@ -313,7 +313,7 @@ class Weft:
         wanted = None if status is None else _one_of("status", WorkflowStatus, status)
         age = None if older_than is None else checked_duration("older_than", older_than)
         for what, text in (("type", type), ("engine_id", engine_id), ("after", after)):
-            if text is not None:
+            if text:
                 checked_name(what, text)
         return self.store.workflows.list(
             type_name=type, status=wanted, engine_id=engine_id, older_than=age, after=after, limit=limit
