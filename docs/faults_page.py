@@ -46,6 +46,22 @@ accepted, what became of it, the longest recovery, and every check. The logs of 
 """
 
 
+ELSEWHERE = """
+## What is shown elsewhere
+
+| what | where |
+|---|---|
+| every order in which two or three transactions can meet, statement by statement, on both databases | `tests/race` |
+| the store against a small model, with crashes at any moment | `tests/property/test_ownership.py` |
+| messages that strangers wrote | `tests/property/test_forged_messages.py` |
+| hostile ids, names and payloads | `tests/property/test_hostile_input.py` |
+| pickle, garbage, lost and doubled messages on real queues | `tests/cluster/standing/test_messages.py` |
+| an owner killed at each moment of a turn, in the middle of its code | `tests/cluster/worst_moments` |
+| damaged rows, one column after the other | `tests/workflows/test_damaged_rows.py` |
+| two versions side by side | `tests/cluster/test_rolling_deploy.py`, `tests/cluster/releases` |
+"""
+
+
 def page() -> str:
     return "".join(_lines())
 
@@ -66,7 +82,7 @@ def _lines() -> Iterator[str]:
     yield "\n## The mixed schedule\n\nDrawn from these, one after the other and on top of each other:\n\n"
     for kind in kinds():
         yield f"- {kind}\n"
-    yield f"\n{len(ALL)} cases in all.\n"
+    yield f"\n{len(ALL)} cases in all.\n{ELSEWHERE}"
 
 
 def _note(case: Case) -> str:

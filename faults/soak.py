@@ -31,6 +31,7 @@ FAULT_EVERY_S = 10.0
 SAMPLE_EVERY_S = 5.0
 RETENTION_S = 60
 SETTINGS: Mapping[str, Any] = {"weft_retention": RETENTION_S, "weft_history_retention": RETENTION_S}
+SHORTEST_S = 6 * RETENTION_S
 GROWTH = 1.25
 """The median of the last third may be that much of the median of the second, ..."""
 SLACK: Mapping[str, float] = {"MB": 15, "files": 12, "threads": 4, "connections": 15, "keys": 20, "rows": 150}
@@ -56,8 +57,10 @@ class Sampler:
         if self._thread is not None:
             self._thread.join(30)
 
-    def flatness(self) -> Iterator[Finding]:
-        """One finding for each kind of figure."""
+    def flatness(self, lasted_s: float) -> Iterator[Finding]:
+        """One finding for each kind of figure; none if it was too short for rows to be purged again."""
+        if lasted_s < SHORTEST_S:
+            return
         by_unit: dict[str, list[str]] = defaultdict(list)
         for name, values in self.samples.items():
             third = len(values) // 3
@@ -138,7 +141,7 @@ def soak(world: World, seconds: float, seed: int) -> Iterator[tuple[Scene, float
                 scene.play(_faults(rng, world.database))
             if time.monotonic() >= ends:
                 scene.figures.update(sampler.figures())
-                scene.findings = (*scene.findings, *sampler.flatness())
+                scene.findings = (*scene.findings, *sampler.flatness(seconds))
             yield scene, time.monotonic() - began
 
 
