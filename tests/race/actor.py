@@ -159,11 +159,15 @@ class Actor:
         self._stop(" ".join(statement.split()))
         self._is_under_way()
 
-    def _after_statement(self, _connection: Connection, cursor: Any, statement: str, *_more: Any) -> None:
+    def _after_statement(self, connection: Connection, cursor: Any, statement: str, *_more: Any) -> None:
         if self._is_sqlite:
             return
         if not statement.startswith("SELECT") and cursor.rowcount != 0:
             self._has_changed_rows = True
+            if _is_autocommit(connection):
+                # The statement was its own transaction, and no COMMIT follows.
+                self.ends(self.name)
+                self._has_changed_rows = False
 
     def _before_commit(self, connection: Connection) -> None:
         self._stop("COMMIT")
@@ -177,7 +181,7 @@ class Actor:
         return int(driver.total_changes) if self._is_sqlite else 0
 
     def _before_rollback(self, connection: Connection) -> None:
-        if not _only_reads(connection):
+        if not (_only_reads(connection) or _is_autocommit(connection)):
             self._stop("ROLLBACK")
         self._transaction_ends()
 
@@ -204,6 +208,10 @@ class Actor:
         self._go.acquire()
         if self._is_abandoned and step != "ROLLBACK":
             raise Abandoned
+
+
+def _is_autocommit(connection: Connection) -> bool:
+    return getattr(connection.connection.dbapi_connection, "autocommit", False) is True
 
 
 def _only_reads(connection: Connection) -> bool:

@@ -25,7 +25,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    insert,
     literal,
     not_,
     null,
@@ -241,7 +240,7 @@ class Claims:
         ).one_or_none()
         if moved is None:
             return self._why_not(connection, is_named, target)
-        self._write_claim(connection, workflow_id, target, moved.epoch)
+        self._write_claims(connection, [(workflow_id, target, moved.epoch)])
         if holder is not None or is_placing:
             move = Move(workflow_id, run_id, holder, epoch, target)
             record_all(connection, self._clock, [self._moved_entry(move, engine_rows)])
@@ -316,17 +315,6 @@ class Claims:
     def _why_not(self, connection: Connection, is_named: Sequence[ColumnElement[bool]], target: str) -> Grant:
         can_run = connection.execute(select(self._liveness.can_run(literal(target))).where(*is_named)).scalar_one()
         return Grant(answer=TakeoverAnswer.NOT_ELIGIBLE if can_run else TakeoverAnswer.NO_TARGET)
-
-    def _write_claim(self, connection: Connection, workflow_id: str, engine_id: str, epoch: int) -> None:
-        values = {
-            "engine_id": engine_id,
-            "epoch": epoch,
-            "claimed_at": self._clock.now(),
-            "expires_at": func.coalesce(self._expiry(literal(engine_id)), self._clock.now()),
-        }
-        changed = connection.execute(update(claims).where(claims.c.workflow_id == workflow_id).values(values))
-        if not changed.rowcount:
-            connection.execute(insert(claims).values(workflow_id=workflow_id, **values))
 
     def _expiry(self, engine_id: ColumnElement[str]) -> ColumnElement[int]:
         """O3: the holder's last heartbeat + T, whoever writes it."""
@@ -435,7 +423,8 @@ def drop_claims(connection: Connection, workflow_ids: Iterable[str]) -> None:
     ids = sorted(workflow_ids)
     for start in range(0, len(ids), SLICE):
         is_named = claims.c.workflow_id.in_(ids[start : start + SLICE])
-        _lock_claims(connection, is_named)
+        if len(ids) > 1:
+            _lock_claims(connection, is_named)
         connection.execute(
             delete(claims).where(
                 is_named,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, not_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, exists, not_, select, update
 
 from weft_tasks.model import WorkflowStatus
 from weft_tasks.store.aborts import order_aborts
@@ -86,14 +86,26 @@ class Endings:
         }
 
     def _leave_behind(self, connection: Connection, run_id: str, status: WorkflowStatus) -> None:
+        """Most runs leave nothing, and one look tells. Nothing can come while the row of the run is locked: what is
+        sent to it is numbered under that lock, and only its own turns start children."""
         pending = and_(signals.c.run_id == run_id, signals.c.consumed_turn.is_(None))
-        connection.execute(update(signals).where(pending).values(consumed_turn=UNDELIVERABLE))
-        connection.execute(
-            update(updates)
-            .where(updates.c.run_id == run_id, is_unanswered)
-            .values(status="abandoned", answer=json.dumps(status.value), answered_at=self._clock.now())
-        )
-        self._cancel_children(connection, run_id)
+        unanswered = and_(updates.c.run_id == run_id, is_unanswered)
+        left = connection.execute(
+            select(
+                exists().where(pending).label("signals"),
+                exists().where(unanswered).label("updates"),
+                exists()
+                .where(workflows.c.parent_run_id == run_id, workflows.c.close_policy == CANCEL)
+                .label("children"),
+            )
+        ).one()
+        if left.signals:
+            connection.execute(update(signals).where(pending).values(consumed_turn=UNDELIVERABLE))
+        if left.updates:
+            abandoned = {"status": "abandoned", "answer": json.dumps(status.value), "answered_at": self._clock.now()}
+            connection.execute(update(updates).where(unanswered).values(abandoned))
+        if left.children:
+            self._cancel_children(connection, run_id)
 
     def _cancel_children(self, connection: Connection, parent_run_id: str) -> None:
         """Rows are locked parent first, then children by their ids. A child that ends locks no parent: it is owed a

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Update,
     and_,
     case,
     delete,
@@ -26,6 +27,7 @@ from sqlalchemy import (
     false,
     func,
     insert,
+    literal,
     not_,
     null,
     or_,
@@ -55,6 +57,7 @@ T = TypeVar("T")
 SIGNALS_PER_TURN = 1000
 """How many buffered signals one turn sees, awaited ones first; a turn that commits before the rest is followed by
 another."""
+_TOLD_OF_A_COMMIT = ("id", "due", "engine_id", "epoch", "turn", "status")
 _TURN_OVER: Mapping[str, Any] = MappingProxyType(
     {"begun": 0, "tries": 0, "turn_inbox": None, "turn_began_at": None, "not_before_at": None}
 )
@@ -231,14 +234,19 @@ class Turns:
         `task_id` is what the engine's heartbeats will name while the attempt is in hand. At the limit of begun turns
         the workflow is set aside instead (O11).
         """
-        with self._database.transaction() as connection:
+        with self._database.statement() as connection:
             row = connection.execute(self._opening(message, task_id)).one_or_none()
-            if row is None:
+        if row is None:
+            with self._database.transaction() as connection:
                 return self._why_not(connection, message)
-            if row.engine_is_deaf:
-                connection.execute(update(engines).where(engines.c.id == message.engine_id).values(deaf=False))
-            asked, has_more = self._updates_within(connection, row)
-            return _begun(row, self._signals_within(connection, row), asked, has_more=has_more)
+        if row.engine_is_deaf:
+            self.note_answer(row.engine_id)
+        # Read after the attempt stands: what an earlier one could still have consumed is settled now, and what the
+        # attempt is given was fixed with it.
+        with self._database.reading() as connection:
+            has_updates, seen = self._signals_within(connection, row)
+        asked, has_more = self._updates_within(row) if has_updates else ((), False)
+        return _begun(row, seen, asked, has_more=has_more)
 
     def _opening(self, message: TurnMessage, task_id: str) -> Any:
         engine = engines.c.id == message.engine_id
@@ -266,42 +274,46 @@ class Turns:
             .returning(workflows, select(engines.c.deaf).where(engine).scalar_subquery().label("engine_is_deaf"))
         )
 
-    def _signals_within(self, connection: Connection, row: AnyRow) -> Sequence[AnyRow]:
-        """The buffered signals up to the horizon, what is awaited before the rest: however many signals of other names
-        nobody takes, they never hide the one that the workflow waits for."""
+    def _signals_within(self, connection: Connection, row: AnyRow) -> tuple[bool, Sequence[AnyRow]]:
+        """Whether there are unanswered updates up to the horizon, and the buffered signals: what is awaited before the
+        rest, so that however many signals of other names nobody takes, they never hide the awaited one."""
         awaited = [wait.name for wait in readable_waits(row.waits, row.waiting_since_at) or ()]
-        return connection.execute(
+        order = (case((signals.c.name.in_(awaited), 0), else_=1), signals.c.number)
+        buffered = (
             select(signals)
             .where(
                 signals.c.run_id == row.run_id,
                 signals.c.consumed_turn.is_(None),
                 signals.c.number <= row.turn_inbox,
             )
-            .order_by(case((signals.c.name.in_(awaited), 0), else_=1), signals.c.number)
+            .order_by(*order)
             .limit(SIGNALS_PER_TURN + 1)
+            .subquery("buffered")
+        )
+        asked = select(exists().where(*_pending_updates(row)).label("has_updates")).subquery("asked")
+        rows = connection.execute(
+            select(asked.c.has_updates, buffered).select_from(asked.outerjoin(buffered, true()))
         ).all()
+        return bool(rows[0].has_updates), [found for found in rows if found.number is not None]
 
-    def _updates_within(self, connection: Connection, row: AnyRow) -> tuple[Sequence[AnyRow], bool]:
+    def _updates_within(self, row: AnyRow) -> tuple[Sequence[AnyRow], bool]:
         """The unanswered updates up to the horizon, each counted as begun with, and whether there are more.
 
         One that an attempt began with which did not commit comes alone from then on, in whatever turn: so the one that
         takes down every turn is told from the others, and they are not given up with it.
         """
-        pending = (
-            updates.c.run_id == row.run_id,
-            is_unanswered,
-            updates.c.number <= row.turn_inbox,
-        )
+        pending = _pending_updates(row)
         limit = UPDATES_PER_TURN + 1
-        found = connection.execute(select(updates).where(*pending).order_by(updates.c.number).limit(limit)).all()
-        if not found:
-            return (), False
-        given = found[:1] if found[0].begun else _untried(found[:UPDATES_PER_TURN])
-        connection.execute(
-            update(updates)
-            .where(*pending, updates.c.number.in_([asked.number for asked in given]))
-            .values(begun=updates.c.begun + 1)
-        )
+        with self._database.transaction() as connection:
+            found = connection.execute(select(updates).where(*pending).order_by(updates.c.number).limit(limit)).all()
+            if not found:
+                return (), False
+            given = found[:1] if found[0].begun else _untried(found[:UPDATES_PER_TURN])
+            connection.execute(
+                update(updates)
+                .where(*pending, updates.c.number.in_([asked.number for asked in given]))
+                .values(begun=updates.c.begun + 1)
+            )
         return given, len(found) > len(given)
 
     def _why_not(self, connection: Connection, message: TurnMessage) -> Discard:
@@ -371,6 +383,12 @@ class Turns:
         if outcome.status.is_ended:
             values |= {"engine_id": None, "ended_at": self._clock.now(), "end_by_at": None}
             due = false()
+        forgets = begun.turn % FORGET_EVERY == FORGET_EVERY - 1
+        goes_on = outcome.status.is_ended or outcome.answers or outcome.calls or outcome.children or forgets
+        if not (goes_on or self._database.is_sqlite):
+            parked = self._park(begun, outcome, due, values)
+            if parked is not None:
+                return parked
         try:
             with self._database.transaction() as connection:
                 answer, row = self._close(connection, begun, due, values)
@@ -378,7 +396,7 @@ class Turns:
                     return answer
                 self._consume(connection, begun, outcome)
                 connection.execute(insert(turns).values(self._turn_record(begun, outcome)))
-                if begun.turn % FORGET_EVERY == FORGET_EVERY - 1:
+                if forgets:
                     self._forget(connection, begun.run_id)
                 return replace(answer, **self._spread(connection, row, outcome))
         except WorkflowAlreadyExists as taken:
@@ -518,6 +536,17 @@ class Turns:
     def _close(
         self, connection: Connection, begun: BegunTurn, due: ColumnElement[bool], values: Mapping[str, Any]
     ) -> tuple[CommitAnswer, AnyRow | None]:
+        row = connection.execute(self._closing(begun, due, values).returning(workflows)).one_or_none()
+        if row is None:
+            return CommitAnswer(status=CommitStatus.LOST), None
+        if row.engine_id is None:
+            self._claims.drop(connection, [begun.workflow_id])
+        answer = _won(begun, row)
+        if answer.is_released:
+            record_released(connection, self._clock, [row], begun.engine_id, "draining")
+        return answer, row
+
+    def _closing(self, begun: BegunTurn, due: ColumnElement[bool], values: Mapping[str, Any]) -> Update:
         """The conditional write that ends an attempt. A draining engine releases the claim with it (O6)."""
         keeps_claim = self._liveness.is_live(begun.engine_id)
         # Whoever commits sends the next message itself; for a released workflow the reclaim pass does, at once.
@@ -529,17 +558,39 @@ class Turns:
             "dispatched_witnessed": case((sends_next, self._liveness.witnessed_now()), else_=null()),
             "updated_at": self._clock.now(),
         }
-        row = connection.execute(
-            update(workflows).where(*_fence(begun)).values({**closing, **values}).returning(workflows)
-        ).one_or_none()
-        if row is None:
-            return CommitAnswer(status=CommitStatus.LOST), None
-        if row.engine_id is None:
-            self._claims.drop(connection, [begun.workflow_id])
-        answer = _won(begun, row)
-        if answer.is_released:
-            record_released(connection, self._clock, [row], begun.engine_id, "draining")
-        return answer, row
+        return update(workflows).where(*_fence(begun)).values({**closing, **values})
+
+    def _park(
+        self, begun: BegunTurn, outcome: TurnOutcome, due: ColumnElement[bool], values: Mapping[str, Any]
+    ) -> CommitAnswer | None:
+        """The commit of a turn that changes nothing but its own run, in one statement: closed, the marks on what it
+        consumed, and its record. Only PostgreSQL has such statements.
+
+        None, and nothing is written, if the fence does not hold, the engine is draining, or a consumed signal is not
+        pending: the commit in several statements says what that means.
+        """
+        pending = (
+            signals.c.run_id == begun.run_id,
+            signals.c.consumed_turn.is_(None),
+            signals.c.number.in_(outcome.consumed),
+        )
+        closing = self._closing(begun, due, values).where(self._liveness.is_live(begun.engine_id))
+        if outcome.consumed:
+            found = select(func.count()).select_from(signals).where(*pending).scalar_subquery()
+            closing = closing.where(found == len(outcome.consumed))
+        closed = closing.returning(*(workflows.c[name] for name in _TOLD_OF_A_COMMIT)).cte("closed")
+        record = {
+            key: value if isinstance(value, ColumnElement) else literal(value, turns.c[key].type)
+            for key, value in self._turn_record(begun, outcome).items()
+        }
+        noted = insert(turns).from_select(list(record), select(*record.values()).select_from(closed))
+        whole = select(closed).add_cte(noted.cte("noted"))
+        if outcome.consumed:
+            marks = update(signals).where(*pending, exists(select(closed.c.id))).values(consumed_turn=begun.turn)
+            whole = whole.add_cte(marks.cte("consumed"))
+        with self._database.statement() as connection:
+            row = connection.execute(whole).one_or_none()
+        return None if row is None else _won(begun, row)
 
     def _due_again(self, begun: BegunTurn, wants_more: bool) -> ColumnElement[bool]:
         """O9: a commit clears only what its begin saw; what arrived beyond the horizon keeps the workflow due."""
@@ -577,6 +628,11 @@ class Turns:
             "committed_at": self._clock.now(),
             "outcome": "parked" if outcome.status is WorkflowStatus.RUNNING else outcome.status,
         }
+
+
+def _pending_updates(row: AnyRow) -> tuple[ColumnElement[bool], ...]:
+    """The unanswered updates of a run, up to the horizon of its turn."""
+    return updates.c.run_id == row.run_id, is_unanswered, updates.c.number <= row.turn_inbox
 
 
 def _named(message: TurnMessage) -> tuple[ColumnElement[bool], ...]:
