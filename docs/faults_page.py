@@ -51,7 +51,7 @@ ELSEWHERE = """
 
 | what | where |
 |---|---|
-| every order in which two or three transactions can meet, statement by statement, on both databases | `tests/race` |
+| every order of the statements of two actors, and orders of three drawn from a seed, on both databases | `tests/race` |
 | the store against a small model, with crashes at any moment | `tests/property/test_ownership.py` |
 | messages that strangers wrote | `tests/property/test_forged_messages.py` |
 | hostile ids, names and payloads | `tests/property/test_hostile_input.py` |

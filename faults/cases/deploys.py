@@ -20,7 +20,7 @@ def _(scene: Scene) -> None:
             scene.strike(Stopped(name))
             scene.world.processes[name].wait_until_ready(LONG)
             scene.wait("three live engines", scene.world.is_well, 20)
-        scene.expect("no workflow was taken over", not scene.moves(), str(dict(scene.moves())))
+        scene.expect_moves_only_from()
 
 
 @cases.case("all-engines-restarted-at-once", "Nobody runs turns for a moment; then all goes on under the new engines.")
