@@ -116,6 +116,9 @@ def write_docs() -> None:
     for report in found:
         lines += ["", f"`{report['command']}`", "", "| what | reference | ours | theirs | measured | goal | |"]
         lines += ["|---|---|---|---|---|---|---|", *map(_cells, report["rows"])]
+    missing = [f"`{name}`" for name in NAMES if name not in {report["name"] for report in found}]
+    if missing:
+        lines += ["", f"Not measured in this run: {', '.join(missing)}."]
     PAGE.write_text("\n".join(lines) + "\n")
     draw([row for report in found for row in report["rows"]], PICTURE)
     print(f"{PAGE} and {PICTURE}")

@@ -1,0 +1,76 @@
+"""What the benchmarks conclude from what they measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import table
+from benchmarks.measuring import Row, compared, interleave, percentile
+
+
+def row(value: float | None, bound: Any, goal: float) -> Row:
+    return Row(name="r", what="w", reference="x", value=value, unit="x", bound=bound, goal=goal)
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "goal", "passed"),
+    [
+        (1.5, "at most", 1.5, True),
+        (1.6, "at most", 1.5, False),
+        (15, "at least", 15, True),
+        (14, "at least", 15, False),
+        (9_999, "exactly", 10_000, False),
+        (None, "at most", 1, None),
+    ],
+)
+def test_a_row_passes_by_its_bound_and_what_was_not_measured_neither_passes_nor_fails(
+    value: float | None, bound: str, goal: float, passed: bool | None
+) -> None:
+    assert row(value, bound, goal).passed is passed
+
+
+def test_a_ratio_is_the_median_of_the_rounds_own_so_that_one_slow_round_does_not_decide() -> None:
+    spent = {"ours": [1.0, 2.0, 90.0], "reference": [1.0, 1.0, 100.0]}
+    at_most = compared(spent, name="r", what="w", reference="x", bound="at most", goal=1.5)
+    at_least = compared(spent, name="r", what="w", reference="x", bound="at least", goal=15)
+    assert (at_most.value, at_least.value) == (1.0, 1.0)
+    assert at_most.spread == (1.0, 2.0, 0.9)
+
+
+def test_rounds_are_interleaved_and_the_first_is_thrown_away() -> None:
+    calls: list[str] = []
+
+    def side(name: str) -> float:
+        calls.append(name)
+        return float(len(calls))
+
+    spent = interleave({"a": lambda: side("a"), "b": lambda: side("b")}, rounds=2)
+    assert [sorted(calls[n : n + 2]) for n in (0, 2, 4)] == [["a", "b"]] * 3
+    assert {name: len(seconds) for name, seconds in spent.items()} == {"a": 2, "b": 2}
+    assert min(spent["a"] + spent["b"]) > 2
+
+
+def test_percentiles_lie_between_the_values_around_them() -> None:
+    assert percentile([4, 1, 3, 2], 0.5) == 2.5
+    assert percentile([7], 0.95) == 7
+
+
+@pytest.mark.parametrize(("value", "holds"), [(3.0, True), (5.0, False), (None, True)])
+def test_the_check_goes_by_the_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float | None, holds: bool
+) -> None:
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text(json.dumps({"r": {"at most": 4}}))
+    (tmp_path / "renewal.json").write_text(json.dumps({"rows": [{"name": "r", "value": value}]}))
+    monkeypatch.setattr(table, "BASELINE", baseline)
+    monkeypatch.setattr(table, "REPORTS", tmp_path)
+    assert table.check() is holds
+
+
+def test_every_benchmark_of_the_table_is_a_module() -> None:
+    folder = Path(table.__file__).parent
+    assert [name for name in table.NAMES if not (folder / f"{name}.py").exists()] == []
