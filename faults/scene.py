@@ -80,7 +80,10 @@ class Scene:
 
     def _settle(self, clients: Sequence[LocalProcess]) -> None:
         """The clients have their answers; then every collector is told to finish, and all complete."""
+        before = len(self.world.started_again)
         self.world.heal()
+        if len(self.world.started_again) > before:
+            self.figures["ended by themselves, and were started again"] = self.world.started_again[before:]
         without = []
         for client in clients:
             try:

@@ -60,6 +60,8 @@ class World:
         self.folder = folder
         self.logs = folder / "logs"
         self.ledger = Ledger(folder / "ledger.jsonl")
+        self.started_again: list[str] = []
+        """Processes that had ended by themselves when all should have been well again."""
         self._all_by_proxy, self._clocks, self._settings = all_by_proxy, clocks or {}, settings or {}
         self._small_disk = small_disk
         self._jumping = tuple(jumping)
@@ -127,10 +129,15 @@ class World:
                 server.resume() if server.is_running else server.start()
         for process in self.processes.values():
             process.thaw()
-            process.start()
-        for process in self.processes.values():
-            process.wait_until_ready(LONG)
-        wait_until(self.is_well, what="three live engines that hear", timeout=LONG)
+        wait_until(self._is_well_again, what="three live engines that hear", timeout=LONG)
+
+    def _is_well_again(self) -> bool:
+        """Start what has ended, also what ends only now, as a supervisor does."""
+        for name, process in self.processes.items():
+            if not process.is_running:
+                self.started_again.append(name)
+                process.start()
+        return self.is_well()
 
     def is_well(self) -> bool:
         try:
