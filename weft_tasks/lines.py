@@ -51,6 +51,7 @@ KEYS: Final[Mapping[str, str]] = {
     "weft.heart.failed": "a heartbeat raised: a defect",
     "weft.health.failed": "a file for probes could not be written or removed",
     # -- processes
+    "weft.broker.not-closed": "a broken connection to the broker could not be closed; the worker connects again",
     "weft.start.refused": "a worker or beat does not start: wrong settings, no schema, a pool that is not supported",
     "weft.lock-server.warning": "the lock server works, and is set up in a way that can lose something",
     "weft.sink.failed": "a receiver of events raised: a defect, or a receiver of yours",

@@ -22,6 +22,7 @@ from weft_tasks.celery_host.beat_stop import stop_at_signals
 from weft_tasks.celery_host.checks import Finding, check_deployment
 from weft_tasks.celery_host.heart import Body, ForkGuard, Heart
 from weft_tasks.celery_host.identity import EngineIdentity, host_name
+from weft_tasks.celery_host.lost_broker import LostBrokerStep
 from weft_tasks.celery_host.publisher import CeleryDispatcher
 from weft_tasks.celery_host.queues import add_shared_queues, delete_engine_queue
 from weft_tasks.celery_host.signals import SignalSink
@@ -94,6 +95,7 @@ class Weft:
         app.weft = self
         app.steps["worker"].add(EngineStep)
         app.steps["consumer"].add(DrainStep)
+        app.steps["consumer"].add(LostBrokerStep)
         # Strongly: Celery connects weakly by default, and nobody else keeps these.
         app.on_after_finalize.connect(self._join_application, weak=False)
         # Sooner than the rest: `celery call` and `send_task` finalize no application, and have to know our queues.
