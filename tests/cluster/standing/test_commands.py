@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,6 +207,11 @@ def test_check_finds_out_that_beat_is_away(weft: Commands, beat: LocalProcess) -
     finally:
         beat.start()
     wait_until(lambda: _errors(weft) == "", what="check to be content again")
+
+
+def test_check_names_a_node_name_that_two_workers_have(weft: Commands, deployment: Deployment, tmp_path: Path) -> None:
+    with deployment.worker("m1", queues=["weft.maintenance"], log_folder=tmp_path):
+        wait_until(lambda: "2 workers run under the node name 'm1@local'" in _errors(weft), what="the finding")
 
 
 def test_top_on_a_terminal_shows_frames_until_ctrl_c(weft: Commands) -> None:
