@@ -11,7 +11,7 @@ from faults.report import text_of
 ONE_OF_EACH = (
     "engine-frozen",
     "both-beats-killed",
-    "redis-killed-and-empty",
+    "redis-restarted-three-times",
     "connections-terminated",
     "engine-cut-from-database",
     "bad-rows",
