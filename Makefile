@@ -85,7 +85,7 @@ test-cluster: install ## real celery workers and beat as local processes
 
 # What takes minutes: engines that die at many moments, on each database; the examples; rolling deploys; what deploy/ runs.
 LONG := tests/cluster/worst_moments tests/cluster/examples tests/cluster/test_rolling_deploy.py tests/cluster/deploy \
-        tests/cluster/releases tests/cluster/fault_bench
+        tests/cluster/releases tests/cluster/fault_bench tests/cluster/operator
 
 test-long: install ## owners killed at the worst moments, rolling deploys, the examples and what deploy/ runs as processes
 	$(BIN)/pytest $(LONG)
