@@ -132,7 +132,7 @@ def sentences() -> tuple[str, ...]:
 OF_PROCESSES = (
     "every worker and both beats run",
     "no tick and no turn ended with an unexpected error",
-    "no lock key lives for ever",
+    "no lock key lives for longer than its 2R",
     "every client got an answer to everything",
 )
 

@@ -223,5 +223,8 @@ class Scene:
         ]
         yield Finding(check=OF_PROCESSES[1], broken=tuple(unexpected[:5]))
         with self.world.redis.client() as client:
-            forever = [key.decode() for key in client.scan_iter("*weft:*:*") if client.pttl(key) == -1]
-        yield Finding(check=OF_PROCESSES[2], broken=tuple(forever))
+            left = {key.decode(): client.pttl(key) for key in client.scan_iter("*weft:*:*")}
+        # -1 of a key that never expires, -2 of one that is gone by now.
+        limit = self.world.weft.settings.lock_ttl.total_seconds() * 1000
+        broken = [f"{key}: {ms} ms" for key, ms in left.items() if ms == -1 or ms > limit]
+        yield Finding(check=OF_PROCESSES[2], broken=tuple(broken))
