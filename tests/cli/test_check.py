@@ -99,6 +99,22 @@ def test_clocks_that_disagree_are_a_warning(shop: Shop, monkeypatch: pytest.Monk
     assert f"120.0 s {'ahead of' if shift > 0 else 'behind'} this host's" in _findings(shop, "warning")
 
 
+def test_a_store_that_takes_no_writes_is_an_error_though_it_can_be_read(shop: Shop) -> None:
+    database = shop.weft.store.database
+    if database.is_sqlite:
+        with database.transaction():
+            assert "takes no writes: the store did not answer: database is locked" in _findings(shop)
+    else:
+        with database.engine.connect() as connection:
+            connection.exec_driver_sql("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
+            connection.commit()
+        text = _findings(shop)
+        database.engine.dispose()
+        assert "takes no writes" in text
+        assert "read-only transaction" in text
+    assert "takes no writes" not in _findings(shop)
+
+
 def test_a_store_without_a_schema_is_an_error_and_the_broker_is_looked_at_all_the_same(empty_url: str) -> None:
     shop = Shop(weft=build(empty_url))
     text = _findings(shop)
@@ -276,7 +292,7 @@ LATE = {"began_ago_ms": 60_000}
 @pytest.mark.parametrize(
     ("workers", "reason", "remedy"),
     [
-        (_workers(E1, M1), "no tick waits, so beat sends none", "celery -A APP beat"),
+        (_workers(E1, M1), "no tick waits, so beat sends none or each fails", "celery -A APP beat"),
         (_workers(E1, M1, backlog=40), "40 ticks wait", "inspect active"),
         (_workers(E1), "there is no maintenance worker", "-Q weft.maintenance"),
         (None, "the broker is away", "broker"),

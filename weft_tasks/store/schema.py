@@ -7,10 +7,11 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, column, inspect, select, table, text
+from sqlalchemy import Connection, column, inspect, select, table, text, update
 
 from weft_tasks.errors import InvalidInput, SchemaError
 from weft_tasks.store.database import Database
+from weft_tasks.store.tables import store
 
 VERSION_TABLE = "weft_schema_version"
 HEAD, BASE = "head", "base"
@@ -103,6 +104,12 @@ def check(database: Database) -> None:
         f"the schema of {database.shown_url} is at revision {found}, this release needs {wanted}: "
         "run `celery -A APP weft migrate`"
     )
+
+
+def check_takes_writes(database: Database) -> None:
+    """Write nothing, as a writer would. Raises StoreUnavailable if the store is locked, read-only or full."""
+    with database.transaction() as connection:
+        connection.execute(update(store).where(store.c.id == 0).values(epoch_floor=store.c.epoch_floor))
 
 
 def _config(connection: Connection | None = None) -> Config:

@@ -101,7 +101,7 @@ def _whose_fault(workers: Workers | None) -> str:
         return "there is no maintenance worker"
     if workers.maintenance_backlog:
         return f"{workers.maintenance_backlog} ticks wait, and the maintenance worker does not get to them"
-    return "no tick waits, so beat sends none"
+    return "no tick waits, so beat sends none or each fails"
 
 
 def _what_to_start(workers: Workers | None) -> str:

@@ -26,6 +26,15 @@ def check_store(store: Store, settings: Settings) -> Iterator[Finding]:
         yield error("store", str(refused), "correct weft_database_url")
         return
     yield ok("store", f"{database.shown_url} answers, at revision {schema.head_revision()}")
+    try:
+        schema.check_takes_writes(database)
+    except StoreUnavailable as refused:
+        yield error(
+            "store",
+            f"it answers, but takes no writes: {refused}",
+            "end what locks it (a frozen process, a long transaction), or see to its space and rights; until then no "
+            "engine beats, no turn commits and every pass fails",
+        )
     if database.is_sqlite:
         yield ok("store", "SQLite serves processes of one machine only; several machines need PostgreSQL")
     if abs(skew) > settings.renew_interval:
