@@ -133,7 +133,10 @@ def test_a_bed_connects_to_nothing_and_starts_no_thread(
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket.socket, "connect_ex", refuse)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    monkeypatch.setattr(time, "sleep", lambda seconds: refuse() if seconds else None)
+    nap, here = time.sleep, threading.current_thread()
+    monkeypatch.setattr(
+        time, "sleep", lambda seconds: refuse() if seconds and threading.current_thread() is here else nap(seconds)
+    )
     bed = workflow_bed(weft)
     many = [bed.start("collect") for _ in range(20)]
     bed.crash_next_turn()

@@ -232,7 +232,8 @@ class Turns:
         """Open the next attempt at the turn that `message` names, or say why not (O9, O10).
 
         `task_id` is what the engine's heartbeats will name while the attempt is in hand. At the limit of begun turns
-        the workflow is set aside instead (O11).
+        the workflow is set aside instead (O11). StoreUnavailable: perhaps the attempt stands, and what it was given was
+        not read; then it counts as begun, and is over once two heartbeats have not named it (O8, O9).
         """
         with self._database.statement() as connection:
             row = connection.execute(self._opening(message, task_id)).one_or_none()

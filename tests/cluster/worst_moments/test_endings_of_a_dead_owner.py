@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from conftest import CANCEL_BOUND, LONG, WorstDeployment
+from worst import CANCEL_BOUND, LONG, WorstDeployment
 
 from weft_tasks.model import WorkflowStatus
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from conftest import LONG, SETTINGS, WorstDeployment
 from deployment import INTERVAL, SLACK
+from worst import LONG, SETTINGS, WorstDeployment
 
 from weft_tasks.model import WorkflowInfo, WorkflowStatus
 from weft_tasks.testing.waiting import wait_until

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import CANCEL_BOUND, LONG, WorstDeployment
+from worst import CANCEL_BOUND, LONG, WorstDeployment
 
 from weft_tasks.model import WorkflowStatus
 

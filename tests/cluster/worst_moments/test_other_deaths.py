@@ -6,7 +6,7 @@ import signal
 from datetime import timedelta
 
 import pytest
-from conftest import LONG, WorstDeployment
+from worst import LONG, WorstDeployment
 
 from weft_tasks.errors import WorkflowNotFound
 from weft_tasks.model import WorkflowStatus

@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import CANCEL_BOUND, LONG, WorstDeployment
 from deployment import INTERVAL, SLACK
+from worst import CANCEL_BOUND, LONG, WorstDeployment
 
 from weft_tasks.model import WorkflowStatus
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from conftest import LONG, WorstDeployment
+from worst import LONG, WorstDeployment
 
 from weft_tasks.errors import WorkflowAlreadyExists, WorkflowNotFound
 

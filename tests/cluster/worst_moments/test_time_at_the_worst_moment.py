@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conftest import LONG, WorstDeployment
 from deployment import Gate
+from worst import LONG, WorstDeployment
 
 UNDELIVERABLE = -1
 

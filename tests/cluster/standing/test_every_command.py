@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Standing
 from deployment import HERE, INTERVAL, Deployment
 from pytest_celery import CeleryTestSetup
+from stand import Standing
 
 from weft_tasks.celery_host.names import TURNS_QUEUE
 from weft_tasks.model import EngineStatus, WorkflowStatus
