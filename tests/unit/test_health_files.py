@@ -1,4 +1,4 @@
-"""The files for probes, by themselves. `tests/cluster/test_health_files.py` has them in a worker."""
+"""The files for probes, by themselves. `tests/cluster/test_probed_files.py` has them in a worker."""
 
 from __future__ import annotations
 
