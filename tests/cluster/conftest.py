@@ -6,6 +6,7 @@ the suite make its processes with `deployment`; a test that starts and kills man
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,10 @@ from weft_tasks.testing.processes import LocalProcess
 
 HERE = Path(__file__).parent
 TEMPLATE = "weft_template"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it puts into the background so, and every process of a test would ignore Ctrl-C as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
