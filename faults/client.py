@@ -12,19 +12,20 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from faults.app import NAMES, build
 from faults.ledger import Ledger
-from weft_tasks import StoreUnavailable, Weft
+from weft_tasks import Weft
 from weft_tasks.handles import UpdateHandle
+from weft_tasks.testing import waiting
 
-T = TypeVar("T")
 COLLECTORS = 6
-GIVE_UP_AFTER_S = 150
+GIVE_UP_AFTER = timedelta(seconds=150)
+persistently = partial(waiting.persistently, timeout=GIVE_UP_AFTER)
 KINDS = ("signal",) * 12 + ("update",) * 3 + ("alarm",) + ("caller",)
 
 
@@ -47,7 +48,7 @@ class Client:
             self._send(self._rng.choice(KINDS))
             time.sleep(self._rng.expovariate(rate))
         for workflow, key, handle in self._pending:
-            answer = persistently(partial(handle.result, timeout=GIVE_UP_AFTER_S))
+            answer = persistently(partial(handle.result, timeout=GIVE_UP_AFTER))
             self._receipts.note(kind="answer", workflow=workflow, key=key, answer=answer)
 
     def _collector(self, client: int, index: int) -> str:
@@ -74,18 +75,6 @@ class Client:
     def _start(self, type_name: str, id: str, input: Any = None) -> None:
         persistently(lambda: self._weft.start(type_name, id, input, on_conflict="use-existing"))
         self._receipts.note(kind="start", type=type_name, workflow=id, input=input)
-
-
-def persistently(ask: Callable[[], T]) -> T:
-    """Ask again, under the same key, while the store does not answer."""
-    end = time.monotonic() + GIVE_UP_AFTER_S
-    while True:
-        try:
-            return ask()
-        except StoreUnavailable:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.2)
 
 
 if __name__ == "__main__":

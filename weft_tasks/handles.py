@@ -16,6 +16,7 @@ from weft_tasks.errors import (
     WorkflowNotFound,
 )
 from weft_tasks.model import Json, SignalReceipt, UpdateReceipt, WorkflowInfo, WorkflowStatus
+from weft_tasks.results import reason_in
 from weft_tasks.store.payloads import checked_duration
 from weft_tasks.store.updates import UpdateState, UpdateStatus
 
@@ -101,7 +102,7 @@ class UpdateHandle:
             raise WorkflowEnded(workflow_id, str(answer))
         facts: dict[str, Any] = answer if isinstance(answer, dict) else {}
         if state.status is UpdateStatus.REJECTED:
-            raise UpdateRejected(workflow_id, self.name, f"{facts.get('type')}: {facts.get('message')}")
+            raise UpdateRejected(workflow_id, self.name, reason_in(facts))
         raise UpdateFailed(workflow_id, self.name, str(facts.get("type")), str(facts.get("message")))
 
 

@@ -85,6 +85,11 @@ class ItemOutcome(NamedTuple, Generic[StatusT]):
     status: StatusT
     reason: str | None = None
 
+    @property
+    def is_failed_renewal(self) -> bool:
+        """A claim that is lost at its renewal is none: its workflow ended or moved since the work list was read."""
+        return self.status is RenewalStatus.FAILED and self.reason != Answer.LOST.value
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverAttempt:
@@ -164,6 +169,11 @@ class RunOnceResult:
     def failed(self) -> tuple[PassKind, ...]:
         """The passes that raised or could not read their work list; failed items alone do not make a pass fail."""
         return tuple(part.kind for part in self.parts if _has_failed(part))
+
+
+def reason_in(facts: Mapping[str, Any]) -> str:
+    """What a stored error says of itself: `ExceptionType: message`."""
+    return f"{facts.get('type')}: {facts.get('message')}"
 
 
 def reason_of(error: BaseException) -> str:

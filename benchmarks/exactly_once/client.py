@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 import random
 import sys
-import time
-from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from benchmarks.exactly_once.app import NAMES, weft
-from weft_tasks import StoreUnavailable
 from weft_tasks.handles import UpdateHandle
+from weft_tasks.testing import waiting
 
-T = TypeVar("T")
-GIVE_UP_AFTER_S = 120
+GIVE_UP_AFTER = timedelta(seconds=120)
+persistently = partial(waiting.persistently, timeout=GIVE_UP_AFTER)
 
 
 def main(number: int, seed: int, workflows: int, signals: int, updates: int, receipts: Path) -> None:
@@ -38,20 +38,8 @@ def main(number: int, seed: int, workflows: int, signals: int, updates: int, rec
                     (workflow_id, key, persistently(lambda w=workflow_id, k=key: weft.update(w, "add", k, key=k)))
                 )
         for workflow_id, key, handle in pending:
-            answer = persistently(lambda h=handle: h.result(timeout=GIVE_UP_AFTER_S))
+            answer = persistently(lambda h=handle: h.result(timeout=GIVE_UP_AFTER))
             note(out, kind="update", workflow=workflow_id, key=key, answer=answer)
-
-
-def persistently(ask: Callable[[], T]) -> T:
-    """Ask again, under the same key, while the store does not answer."""
-    end = time.monotonic() + GIVE_UP_AFTER_S
-    while True:
-        try:
-            return ask()
-        except StoreUnavailable:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.2)
 
 
 def note(out: Any, **facts: Any) -> None:

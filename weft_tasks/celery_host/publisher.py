@@ -3,10 +3,9 @@ hints: what is given up is sent again by the rows (O9)."""
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from celery import Celery
 from kombu.connection import Connection
@@ -18,13 +17,12 @@ from weft_tasks.celery_host.queues import engine_queue
 from weft_tasks.celery_host.replies import read_outcome, signature_of
 from weft_tasks.events import Events, OutcomeUnknown, PublishFailed
 from weft_tasks.model import TurnMessage
+from weft_tasks.per_process import PerProcess
 from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
 from weft_tasks.store.lifecycle import TurnInFlight
 from weft_tasks.store.outbox import Debt
 from weft_tasks.workflows.dispatcher import CallOutcome
-
-Made = TypeVar("Made")
 
 
 class CeleryDispatcher:
@@ -34,8 +32,10 @@ class CeleryDispatcher:
         self._app = app
         self._settings = settings
         self._events = events
-        self._publishers: dict[int, _Publisher] = {}
-        self._readers: dict[int, BoundedThread] = {}
+        timeout = settings.publish_timeout.total_seconds()
+        self._publisher = PerProcess(lambda: _Publisher(app, timeout))
+        # The result backend may be stuck while the broker is not.
+        self._reader = PerProcess(lambda: BoundedThread("weft-results", timeout, waits_for="the result backend"))
 
     def send_turn(self, message: TurnMessage) -> bool:
         """Offer a turn to the engine it names, or a new workflow to any."""
@@ -72,7 +72,7 @@ class CeleryDispatcher:
     def outcome_of_call(self, debt: Debt) -> CallOutcome | None:
         """What the result backend says, if it says it in time; a task may also keep no result at all."""
         found: list[CallOutcome | None] = []
-        error = self._reader().call(lambda: found.append(read_outcome(self._app, debt.id)))
+        error = self._reader.get().call(lambda: found.append(read_outcome(self._app, debt.id)))
         if error is not None:
             self._events.emit(OutcomeUnknown(call_id=debt.id, workflow_id=debt.workflow_id, error=error))
         return found[0] if found else None
@@ -100,30 +100,12 @@ class CeleryDispatcher:
             ),
         )
 
-    def _reader(self) -> BoundedThread:
-        """This process's thread for the result backend, which may be stuck while the broker is not."""
-        timeout = self._settings.publish_timeout.total_seconds()
-        return _of_this_process(
-            self._readers, lambda: BoundedThread("weft-results", timeout, waits_for="the result backend")
-        )
-
     def _publish(self, what: str, send: Callable[[Producer], Any]) -> bool:
-        error = self._publisher().publish(send)
+        error = self._publisher.get().publish(send)
         if error is None:
             return True
         self._events.emit(PublishFailed(message=what, error=error))
         return False
-
-    def _publisher(self) -> _Publisher:
-        timeout = self._settings.publish_timeout.total_seconds()
-        return _of_this_process(self._publishers, lambda: _Publisher(self._app, timeout))
-
-
-def _of_this_process(made: dict[int, Made], make: Callable[[], Made]) -> Made:
-    """This process's own: a fork starts without thread and connection."""
-    pid = os.getpid()
-    found = made.get(pid)
-    return made.setdefault(pid, make()) if found is None else found
 
 
 class _Publisher:

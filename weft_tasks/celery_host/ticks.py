@@ -194,12 +194,11 @@ class Ticks:
         )
 
     def _is_recent(self, mark: PassMark) -> bool:
-        age = mark.began_ago_ms
-        return age is not None and timedelta(0) <= timedelta(milliseconds=age) < self._settings.renew_interval / 2
+        age = mark.began_ago
+        return age is not None and timedelta(0) <= age < self._settings.renew_interval / 2
 
     def _may_run_unlocked(self, kind: PassKind, mark: PassMark) -> bool:
-        age = None if mark.began_ago_ms is None else timedelta(milliseconds=mark.began_ago_ms)
-        return may_run_unlocked(kind, since_last_begin=age, claim_ttl=self._settings.claim_ttl)
+        return may_run_unlocked(kind, since_last_begin=mark.began_ago, claim_ttl=self._settings.claim_ttl)
 
     def _skipped(self, kind: PassKind, why: Report) -> Report:
         self._store.pass_marks.count_skip(kind)

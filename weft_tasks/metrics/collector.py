@@ -130,11 +130,7 @@ def _of_passes(marks: Mapping[str, PassMark], settings: Settings) -> Iterator[Fa
     yield seconds
     yield _gauge(
         catalogue.PASS_LAST_SECONDS,
-        {
-            (mark.kind,): (mark.finished_at - mark.began_at).total_seconds()
-            for mark in marks.values()
-            if mark.began_at is not None and mark.finished_at is not None
-        },
+        {(mark.kind,): mark.took.total_seconds() for mark in marks.values() if mark.took is not None},
     )
     # Nobody fires run_once regularly, so it is never late.
     lags: Samples = {(mark.kind,): _lag(mark, settings) for mark in marks.values() if mark.kind != RUN_ONCE}
@@ -144,9 +140,8 @@ def _of_passes(marks: Mapping[str, PassMark], settings: Settings) -> Iterator[Fa
 
 
 def _lag(mark: PassMark, settings: Settings) -> float:
-    if mark.began_ago_ms is None:
-        return math.inf
-    return max(0.0, mark.began_ago_ms / 1000 - settings.renew_interval.total_seconds())
+    lag = mark.lag(settings.renew_interval)
+    return math.inf if lag is None else lag.total_seconds()
 
 
 def _of_counters(counted: Mapping[Series, float], types: tuple[str, ...]) -> Iterator[Family]:

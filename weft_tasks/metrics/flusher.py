@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -11,6 +10,7 @@ from datetime import timedelta
 from weft_tasks.errors import WeftError
 from weft_tasks.lines import write
 from weft_tasks.metrics.tally import Tally
+from weft_tasks.per_process import PerProcess
 from weft_tasks.store.counters import Series
 
 logger = logging.getLogger("weft_tasks.metrics")
@@ -28,8 +28,7 @@ class Flusher:
     def __init__(self, tally: Tally, add: Add, interval: timedelta) -> None:
         self._tally = tally
         self._add = add
-        self._interval = interval.total_seconds()
-        self._threads: dict[int, _Writer] = {}
+        self._writer = PerProcess(lambda: _Writer(self.flush, tally.has_any, interval.total_seconds()))
 
     def flush(self) -> None:
         """Write now what was counted. Never raises for the store."""
@@ -50,11 +49,7 @@ class Flusher:
         locks that the thread holds.
         """
         if self._tally.has_any():
-            pid = os.getpid()
-            writer = self._threads.get(pid)
-            if writer is None:
-                writer = self._threads.setdefault(pid, _Writer(self.flush, self._tally.has_any, self._interval))
-            writer.wake()
+            self._writer.get().wake()
 
 
 class _Writer:

@@ -16,7 +16,7 @@ from weft_tasks.events import (
 )
 from weft_tasks.metrics import catalogue
 from weft_tasks.metrics.tally import Tally
-from weft_tasks.results import PassFailed, PassKind, PassResult, PassStatus, ReclaimStatus, RenewalStatus
+from weft_tasks.results import PassFailed, PassKind, PassResult, PassStatus, ReclaimStatus
 
 
 class CountingSink:
@@ -54,9 +54,7 @@ class CountingSink:
         if result.status is not PassStatus.COMPLETED:
             self._tally.count(catalogue.PASS_FAILURES, {"pass": result.kind.value})
         if result.kind is PassKind.RENEWAL:
-            failed = sum(
-                outcome.status is RenewalStatus.FAILED and outcome.reason != "lost" for outcome in result.outcomes
-            )
+            failed = sum(outcome.is_failed_renewal for outcome in result.outcomes)
             if failed:
                 self._tally.count(catalogue.RENEWAL_FAILURES, amount=failed)
         if result.kind is PassKind.RECLAIM:

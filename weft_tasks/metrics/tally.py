@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from bisect import bisect_left
 from collections import defaultdict
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from weft_tasks.metrics.catalogue import Metric
+from weft_tasks.per_process import PerProcess
 from weft_tasks.store.counters import Series
 
 BUCKET, SUM = "_bucket", "_sum"
@@ -21,15 +21,15 @@ class Tally:
     """Counts of one process. Safe for its threads."""
 
     def __init__(self) -> None:
-        self._of: dict[int, _Counts] = {}
+        self._counts = PerProcess(_Counts)
 
     def count(self, metric: Metric, labels: Mapping[str, str] = NO_LABELS, amount: float = 1) -> None:
-        self._counts().add({_series(metric.name, labels): amount})
+        self._counts.get().add({_series(metric.name, labels): amount})
 
     def observe(self, metric: Metric, seconds: float, labels: Mapping[str, str] = NO_LABELS) -> None:
         """Count `seconds` in its bucket, and add it to the sum. Each is in one bucket; a reader adds them up."""
         bucket = bucket_of(metric, seconds)
-        self._counts().add(
+        self._counts.get().add(
             {
                 _series(metric.name + BUCKET, {**labels, "le": bucket}): 1,
                 _series(metric.name + SUM, labels): seconds,
@@ -37,21 +37,15 @@ class Tally:
         )
 
     def has_any(self) -> bool:
-        return bool(self._counts().counted)
+        return bool(self._counts.get().counted)
 
     def take(self) -> Mapping[Series, float]:
         """Everything counted since it was last taken."""
-        return self._counts().take()
+        return self._counts.get().take()
 
     def put_back(self, counted: Mapping[Series, float]) -> None:
         """What was taken and could not be written."""
-        self._counts().add(counted)
-
-    def _counts(self) -> _Counts:
-        """This process's own: a fork starts with nothing, for what it inherited its parent writes."""
-        pid = os.getpid()
-        counts = self._of.get(pid)
-        return self._of.setdefault(pid, _Counts()) if counts is None else counts
+        self._counts.get().add(counted)
 
 
 class _Counts:

@@ -54,6 +54,6 @@ def _outcome(reference: Reference, answer: Answer) -> ItemOutcome[RenewalStatus]
 
 _OUTCOME_OF: Final = {
     Answer.WON: (RenewalStatus.RENEWED, None),
-    Answer.LOST: (RenewalStatus.FAILED, "lost"),
-    Answer.UNKNOWN: (RenewalStatus.FAILED, "unknown"),
+    Answer.LOST: (RenewalStatus.FAILED, Answer.LOST.value),
+    Answer.UNKNOWN: (RenewalStatus.FAILED, Answer.UNKNOWN.value),
 }

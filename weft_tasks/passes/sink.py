@@ -50,10 +50,9 @@ def _fields(result: PassResult[Any]) -> dict[str, Field]:
 
 
 def _needs_a_look(result: PassResult[Any]) -> bool:
-    """A claim that is lost at its renewal does not: its workflow ended or moved since the work list was read."""
     return (
         result.status is not PassStatus.COMPLETED
         or result.split_slices > 0
         or result.unreached > 0
-        or any(outcome.status.value == "failed" and outcome.reason != "lost" for outcome in result.outcomes)
+        or any(outcome.is_failed_renewal for outcome in result.outcomes)
     )

@@ -20,6 +20,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     FromClause,
+    Subquery,
     and_,
     case,
     delete,
@@ -36,6 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from weft_tasks.errors import StoreUnavailable
+from weft_tasks.events import ClaimAttempted, ClaimOutcome
 from weft_tasks.model import EngineStatus, HeldClaim
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
@@ -75,6 +77,26 @@ class Grant:
     is_due: bool = False
     silent_for: timedelta | None = None
     """Of a takeover from an engine that is silent or stopped: since its last heartbeat, by the database's clock."""
+
+
+def attempted_claim(
+    workflow_id: str, run_id: str, epoch: int, engine_id: str, grant: Grant, *, holder: str | None = None
+) -> ClaimAttempted | None:
+    """The event of a try at a claim of `holder`, or of nobody. None if nothing came of it because nothing may change
+    hands or the target was lost: that is no race."""
+    won = ClaimOutcome.ACQUIRED if holder is None else ClaimOutcome.TAKEOVER
+    outcome = {TakeoverAnswer.WON: won, TakeoverAnswer.LOST: ClaimOutcome.LOST_RACE}.get(grant.answer)
+    if outcome is None:
+        return None
+    return ClaimAttempted(
+        workflow_id=workflow_id,
+        run_id=run_id,
+        engine_id=engine_id,
+        epoch=epoch if outcome is ClaimOutcome.LOST_RACE else grant.epoch,
+        outcome=outcome,
+        from_engine_id=holder,
+        silent_for=grant.silent_for,
+    )
 
 
 class Move(NamedTuple):
@@ -416,6 +438,11 @@ class Claims:
     def drop(self, connection: Connection, workflow_ids: Iterable[str]) -> None:
         """Delete the claim rows of workflows whose holder was deleted earlier in the same transaction."""
         drop_claims(connection, workflow_ids)
+
+
+def claims_by_engine() -> Subquery:
+    """How many claims (`n`) each engine holds, by `engine_id`."""
+    return select(claims.c.engine_id, func.count().label("n")).group_by(claims.c.engine_id).subquery()
 
 
 def drop_claims(connection: Connection, workflow_ids: Iterable[str]) -> None:

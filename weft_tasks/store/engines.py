@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from weft_tasks.errors import DuplicateNodeError
 from weft_tasks.model import EngineStatus
 from weft_tasks.settings import Settings
+from weft_tasks.store.claims import claims_by_engine
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import Database
 from weft_tasks.store.liveness import Liveness
@@ -51,6 +52,14 @@ class EngineInfo:
     is_deaf: bool
     claims: int
     types: tuple[str, ...]
+
+    @property
+    def heartbeat_age(self) -> timedelta:
+        return timedelta(milliseconds=self.heartbeat_age_ms)
+
+    def is_beating(self, within: timedelta) -> bool:
+        """Whether it has not stopped and its last heartbeat is no older."""
+        return self.status is not EngineStatus.STOPPED and self.heartbeat_age <= within
 
 
 class Engines:
@@ -181,7 +190,7 @@ class Engines:
 
     def list(self) -> tuple[EngineInfo, ...]:
         """Every engine row with its number of claims, oldest first."""
-        held = select(claims.c.engine_id, func.count().label("n")).group_by(claims.c.engine_id).subquery()
+        held = claims_by_engine()
         query = (
             select(
                 engines,

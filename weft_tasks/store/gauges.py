@@ -15,11 +15,11 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, not_
 
 from weft_tasks.model import EngineStatus, WorkflowStatus
 from weft_tasks.settings import Settings
+from weft_tasks.store.claims import claims_by_engine
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import Database
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.tables import (
-    claims,
     engine_types,
     engines,
     is_not_running,
@@ -123,7 +123,7 @@ class Gauges:
         )
 
     def _claims(self) -> Select[Any]:
-        by_engine = select(claims.c.engine_id, func.count().label("n")).group_by(claims.c.engine_id).subquery()
+        by_engine = claims_by_engine()
         is_silent = self._liveness.is_silent(by_engine.c.engine_id)
         return select(engines.c.node, by_engine.c.n, is_silent.label("is_silent")).outerjoin_from(
             by_engine, engines, engines.c.id == by_engine.c.engine_id

@@ -14,7 +14,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, insert, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, case, delete, insert, literal, select, update
 
 from weft_tasks.errors import DamagedRow
 from weft_tasks.model import WorkflowStatus
@@ -100,7 +100,7 @@ class Outbox:
                 .values(
                     sent_witnessed=self._liveness.witnessed_now(),
                     next_look_witnessed=self._from_now(pause),
-                    pause=_next_pause(pause),
+                    pause=_longer(literal(pause, BigInteger)),
                 )
             )
 
@@ -137,15 +137,12 @@ class Outbox:
 
     def _leave_alone(self, connection: Connection, debt_ids: Sequence[str]) -> None:
         """Until its pause is over. That of a call which was sent grows: it may take long, and nothing is lost."""
-        longer = case(
-            (2 * outbox.c.pause > milliseconds(LONGEST_PAUSE), milliseconds(LONGEST_PAUSE)), else_=2 * outbox.c.pause
-        )
         connection.execute(
             update(outbox)
             .where(outbox.c.id.in_(debt_ids))
             .values(
                 next_look_witnessed=self._from_now(outbox.c.pause),
-                pause=case((outbox.c.sent_witnessed.is_(None), outbox.c.pause), else_=longer),
+                pause=case((outbox.c.sent_witnessed.is_(None), outbox.c.pause), else_=_longer(outbox.c.pause)),
             )
         )
 
@@ -178,8 +175,9 @@ def forget(connection: Connection, *debt_ids: str) -> None:
     connection.execute(delete(outbox).where(outbox.c.id.in_(debt_ids)))
 
 
-def _next_pause(pause: int) -> int:
-    return min(2 * pause, milliseconds(LONGEST_PAUSE))
+def _longer(pause: ColumnElement[int]) -> ColumnElement[int]:
+    longest = milliseconds(LONGEST_PAUSE)
+    return case((2 * pause > longest, longest), else_=2 * pause)
 
 
 def _rows(debts: Sequence[Debt]) -> list[dict[str, Any]]:

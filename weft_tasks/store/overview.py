@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +11,7 @@ from sqlalchemy import and_, case, exists, func, not_, select, union_all
 
 from weft_tasks.model import EngineStatus, WorkflowStatus
 from weft_tasks.settings import Settings
+from weft_tasks.store.claims import claims_by_engine
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import Database
 from weft_tasks.store.engines import EngineInfo, Engines
@@ -108,14 +109,15 @@ class Overviews:
 
     def read(self) -> Overview:
         """All of it; one read after the other, so that the parts may differ by what happened in between."""
+        stranded = self.stranded_claims()
         return Overview(
             engines=self._engines.list(),
             passes=tuple(self._pass_marks.read_all().values()),
             counts=self._workflows.count_by_status(),
             backlog=self.backlog(),
             set_aside=self.set_aside(),
-            stranded=self.stranded_claims(),
-            homeless=self.homeless(),
+            stranded=stranded,
+            homeless=self.homeless(stranded),
             overdue_debts=self.overdue_debts(),
         )
 
@@ -152,7 +154,7 @@ class Overviews:
 
     def stranded_claims(self) -> tuple[StrandedClaims, ...]:
         """By engine. The cost follows the claims."""
-        held = select(claims.c.engine_id, func.count().label("n")).group_by(claims.c.engine_id).subquery()
+        held = claims_by_engine()
         query = (
             select(held.c.engine_id, engines.c.node, held.c.n)
             .outerjoin(engines, engines.c.id == held.c.engine_id)
@@ -163,10 +165,10 @@ class Overviews:
             rows = connection.execute(query).all()
         return tuple(StrandedClaims(engine_id=row.engine_id, node=row.node, count=row.n) for row in rows)
 
-    def homeless(self) -> tuple[Homeless, ...]:
+    def homeless(self, stranded: Sequence[StrandedClaims] | None = None) -> tuple[Homeless, ...]:
         """Types and versions of workflows without a holder, or with a lost one, that no live engine can run. The cost
-        follows those workflows."""
-        lost = [stranded.engine_id for stranded in self.stranded_claims()]
+        follows those workflows, and the claims, unless the `stranded` ones are known."""
+        lost = [claims.engine_id for claims in (self.stranded_claims() if stranded is None else stranded)]
         waiting = union_all(
             select(workflows.c.type, workflows.c.version).where(is_running, workflows.c.engine_id.is_(None)),
             select(workflows.c.type, workflows.c.version)

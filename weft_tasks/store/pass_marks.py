@@ -35,6 +35,24 @@ class PassMark:
     token: str | None
     result: dict[str, Any] | None
 
+    @property
+    def began_ago(self) -> timedelta | None:
+        return None if self.began_ago_ms is None else timedelta(milliseconds=self.began_ago_ms)
+
+    @property
+    def took(self) -> timedelta | None:
+        """How long the latest pass took; None while it runs, and if none ever did."""
+        if self.began_at is None or self.finished_at is None:
+            return None
+        return self.finished_at - self.began_at
+
+    def lag(self, interval: timedelta) -> timedelta | None:
+        """How long the next pass is overdue: the time since the last one began, beyond the interval. None for
+        `run-once`, which is not scheduled, and for a pass that never ran."""
+        if self.kind == RUN_ONCE or self.began_ago is None:
+            return None
+        return max(self.began_ago - interval, timedelta(0))
+
 
 class PassMarks:
     """The verbs on pass marks. StoreUnavailable means unknown."""

@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from weft_tasks.events import ClaimAttempted, ClaimOutcome, Events
+from weft_tasks.events import Events
 from weft_tasks.model import HeldClaim, TurnMessage
 from weft_tasks.results import Answer, ReclaimStatus, TakeoverAttempt
-from weft_tasks.store.claims import Claims, Grant, Move, TakeoverAnswer
+from weft_tasks.store.claims import Claims, Grant, Move, TakeoverAnswer, attempted_claim
 from weft_tasks.store.engines import Engines
 from weft_tasks.store.lifecycle import Changed, Lifecycle, OverdueEnd
 from weft_tasks.store.signals import ReadyWait, Signals
@@ -133,21 +133,11 @@ class StoreReclaim:
         )
 
     def _report(self, candidate: ReclaimCandidate, target: str, grant: Grant) -> None:
-        """A try that nothing came of, because nothing may change hands or the target was lost, is no race."""
-        won = ClaimOutcome.ACQUIRED if candidate.engine_id is None else ClaimOutcome.TAKEOVER
-        outcome = {TakeoverAnswer.WON: won, TakeoverAnswer.LOST: ClaimOutcome.LOST_RACE}.get(grant.answer)
-        if outcome is not None:
-            self._events.emit(
-                ClaimAttempted(
-                    workflow_id=candidate.workflow_id,
-                    run_id=candidate.run_id,
-                    engine_id=target,
-                    epoch=candidate.epoch if outcome is ClaimOutcome.LOST_RACE else grant.epoch,
-                    outcome=outcome,
-                    from_engine_id=candidate.engine_id,
-                    silent_for=grant.silent_for,
-                )
-            )
+        attempted = attempted_claim(
+            candidate.workflow_id, candidate.run_id, candidate.epoch, target, grant, holder=candidate.engine_id
+        )
+        if attempted is not None:
+            self._events.emit(attempted)
 
     def _mark_deaf(self, taken: Iterable[ReclaimCandidate]) -> None:
         deaf = {c.engine_id for c in taken if c.kind is CandidateKind.DEAF_HOLDER and c.engine_id is not None}

@@ -38,6 +38,7 @@ from sqlalchemy import (
 
 from weft_tasks.errors import DamagedRow, InvalidInput, StoreUnavailable, WorkflowAlreadyExists
 from weft_tasks.model import Json, NewWorkflow, TurnMessage, Wait, WorkflowStatus
+from weft_tasks.results import reason_in
 from weft_tasks.settings import Settings
 from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import StoreClock, milliseconds, milliseconds_of, moment_of
@@ -480,11 +481,10 @@ class Turns:
 
     def _record_failure(self, connection: Connection, begun: BegunTurn, error: str, then: Mapping[str, Any]) -> None:
         """Leave in the history that the handler raised, and when it is tried again: None means never."""
-        facts = json.loads(error)
         detail = {
             "turn": begun.turn,
             "attempt": begun.attempt,
-            "error": f"{facts.get('type')}: {facts.get('message')}"[:LONGEST_REASON],
+            "error": reason_in(json.loads(error))[:LONGEST_REASON],
             **then,
         }
         clock, engine_id = self._clock, begun.engine_id

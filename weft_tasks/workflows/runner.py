@@ -17,9 +17,7 @@ from enum import StrEnum
 
 from weft_tasks.errors import InvalidInput, StoreUnavailable, message_of
 from weft_tasks.events import (
-    ClaimAttempted,
     ClaimLost,
-    ClaimOutcome,
     CommitUnknown,
     Events,
     TurnEnded,
@@ -28,7 +26,7 @@ from weft_tasks.events import (
 )
 from weft_tasks.model import TurnMessage, WorkflowStatus
 from weft_tasks.settings import Settings
-from weft_tasks.store.claims import Claims, Grant, TakeoverAnswer
+from weft_tasks.store.claims import Claims, Grant, TakeoverAnswer, attempted_claim
 from weft_tasks.store.turns import BegunTurn, CommitAnswer, CommitStatus, Discard, TurnOutcome, Turns
 from weft_tasks.tracing import link_current_span
 from weft_tasks.workflows.answering import answer_updates
@@ -127,18 +125,9 @@ class TurnRunner:
         return replace(message, engine_id=engine_id, epoch=grant.epoch, turn=grant.turn)
 
     def _report_claim(self, message: TurnMessage, engine_id: str, grant: Grant) -> None:
-        outcomes = {TakeoverAnswer.WON: ClaimOutcome.ACQUIRED, TakeoverAnswer.LOST: ClaimOutcome.LOST_RACE}
-        outcome = outcomes.get(grant.answer)
-        if outcome is not None:
-            self._events.emit(
-                ClaimAttempted(
-                    workflow_id=message.workflow_id,
-                    run_id=message.run_id,
-                    engine_id=engine_id,
-                    epoch=grant.epoch if outcome is ClaimOutcome.ACQUIRED else message.epoch,
-                    outcome=outcome,
-                )
-            )
+        attempted = attempted_claim(message.workflow_id, message.run_id, message.epoch, engine_id, grant)
+        if attempted is not None:
+            self._events.emit(attempted)
 
     def _discard(self, message: TurnMessage, reason: str) -> TurnReport:
         self._events.emit(WakeDiscarded(message=message, reason=reason))

@@ -43,13 +43,12 @@ def _findings(suite: Weft, patience: timedelta) -> Iterator[Finding]:
         yield from store
         has_store = not any(finding.level is Level.ERROR for finding in store)
         yield from check_lock_server(suite, has_store=has_store)
-        engines = suite.store.engines.list() if has_store else None
+        overview = suite.store.overviews.read() if has_store else None
         workers = None
         if reached.level is not Level.ERROR:
             workers = broker.workers()
-            yield from check_workers(workers, engines, suite.settings)
-        if engines is not None:
-            overview = suite.store.overviews.read()
+            yield from check_workers(workers, None if overview is None else overview.engines, suite.settings)
+        if overview is not None:
             yield from check_engines(overview, suite.settings)
             yield from check_passes(overview, suite.settings, workers)
             yield from check_stuck(overview)

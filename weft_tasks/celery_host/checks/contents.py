@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 
 from weft_tasks.celery_host.checks.broker import Workers
 from weft_tasks.celery_host.checks.findings import Finding, error, ok, warning
@@ -26,7 +25,7 @@ NAMED = 5
 def check_engines(overview: Overview, settings: Settings) -> Iterator[Finding]:
     """Whether there is an engine at all, and each that is silent or deaf."""
     running = [engine for engine in overview.engines if engine.status is not EngineStatus.STOPPED]
-    alive = [engine for engine in running if _age(engine) <= settings.grace]
+    alive = [engine for engine in running if engine.is_beating(settings.grace)]
     if not any(engine.status is EngineStatus.LIVE for engine in alive):
         yield error("engines", "no engine is alive: nothing runs", START_ENGINE)
     for engine in running:
@@ -45,8 +44,9 @@ def check_engines(overview: Overview, settings: Settings) -> Iterator[Finding]:
 
 def _silent(engine: EngineInfo, settings: Settings) -> Finding:
     where = f"{engine.node} (pid {engine.pid} on {engine.host})"
-    text = f"{where} has not beaten for {_age(engine).total_seconds():.1f} s: killed, frozen, or cut off from the store"
-    if engine.claims and _age(engine) > settings.silence_limit:
+    age = engine.heartbeat_age
+    text = f"{where} has not beaten for {age.total_seconds():.1f} s: killed, frozen, or cut off from the store"
+    if engine.claims and age > settings.silence_limit:
         return error(
             "engines", f"{text}; {counted(engine.claims, 'workflow')} to be moved", "start it again, or another"
         )
@@ -60,7 +60,7 @@ def check_passes(overview: Overview, settings: Settings, workers: Workers | None
     kinds = {kind.value for kind in PassKind}
     marks = [mark for mark in overview.passes if mark.kind in kinds]
     limit = LATE_AFTER_INTERVALS * settings.renew_interval
-    late = [mark for mark in marks if mark.began_ago_ms is None or timedelta(milliseconds=mark.began_ago_ms) > limit]
+    late = [mark for mark in marks if mark.began_ago is None or mark.began_ago > limit]
     if late:
         yield error("passes", f"{_how_late(late)}: {_whose_fault(workers)}", _what_to_start(workers))
     for mark in marks:
@@ -76,22 +76,20 @@ def _ended_well(mark: PassMark, settings: Settings) -> Iterator[Finding]:
         yield error(
             "passes", f"the latest {mark.kind} pass: {result['status']}: {reason}", "see the maintenance worker's log"
         )
-    if mark.began_at is not None and mark.finished_at is not None:
-        took = mark.finished_at - mark.began_at
-        if took > settings.renew_interval:
-            yield warning(
-                "passes",
-                f"the latest {mark.kind} pass took {took.total_seconds():.1f} s, more than R",
-                "a faster database, or a longer weft_renew_interval (and weft_claim_ttl with it)",
-            )
+    if mark.took is not None and mark.took > settings.renew_interval:
+        yield warning(
+            "passes",
+            f"the latest {mark.kind} pass took {mark.took.total_seconds():.1f} s, more than R",
+            "a faster database, or a longer weft_renew_interval (and weft_claim_ttl with it)",
+        )
 
 
 def _how_late(late: Sequence[PassMark]) -> str:
-    ages = [mark.began_ago_ms for mark in late if mark.began_ago_ms is not None]
+    ages = [mark.began_ago for mark in late if mark.began_ago is not None]
     names = ", ".join(mark.kind for mark in late)
     if not ages:
         return f"{names} never ran"
-    return f"{names} did not run for {timedelta(milliseconds=max(ages)).total_seconds():.0f} s"
+    return f"{names} did not run for {max(ages).total_seconds():.0f} s"
 
 
 def _whose_fault(workers: Workers | None) -> str:
@@ -144,7 +142,3 @@ def check_stuck(overview: Overview) -> Iterator[Finding]:
             f"{counted(overview.overdue_debts, 'message')} of committed turns (tasks, replies) not sent yet",
             "the reclaim pass sends them once the broker takes messages; see `broker` and `passes`",
         )
-
-
-def _age(engine: EngineInfo) -> timedelta:
-    return timedelta(milliseconds=engine.heartbeat_age_ms)

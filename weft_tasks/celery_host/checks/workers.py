@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 
 from weft_tasks.celery_host.checks.broker import Worker, Workers
 from weft_tasks.celery_host.checks.findings import Finding, error, ok, warning
@@ -22,7 +21,7 @@ OTHER_APPLICATION = (
 
 def check_workers(workers: Workers, engines: Sequence[EngineInfo] | None, settings: Settings) -> Iterator[Finding]:
     """`engines` is None if the store does not answer: then only what the broker shows is looked at."""
-    alive = [engine for engine in engines or () if _is_alive(engine, settings)]
+    alive = [engine for engine in engines or () if engine.is_beating(settings.grace)]
     if not workers.answered:
         silent = "" if not alive else f", although {_nodes(alive)} beat: they use another broker, or are too busy"
         yield error("workers", f"no worker answers on this broker{silent}", f"{START_ENGINE}; {START_MAINTENANCE}")
@@ -98,12 +97,6 @@ def _engines(workers: Workers, alive: Sequence[EngineInfo]) -> Iterator[Finding]
             f"{node} consumes {TURNS_QUEUE}, but is no engine in this store: it starts, lost the store, or has another",
             f"look at its log for `weft.engine.started`, and at its weft_database_url; {OTHER_APPLICATION}",
         )
-
-
-def _is_alive(engine: EngineInfo, settings: Settings) -> bool:
-    return (
-        engine.status is not EngineStatus.STOPPED and timedelta(milliseconds=engine.heartbeat_age_ms) <= settings.grace
-    )
 
 
 def _roles(worker: Worker) -> str:

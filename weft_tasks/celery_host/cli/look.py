@@ -146,12 +146,13 @@ def _parts(found: Inspection) -> list[Part]:
     from weft_tasks.celery_host.cli.output import Facts, Table
     from weft_tasks.celery_host.cli.printable import printable_json
     from weft_tasks.celery_host.cli.rows import status_words
+    from weft_tasks.results import reason_in
 
     info = found.info
     facts: list[tuple[str, object]] = [
         ("type", f"{info.type} version {info.version}"),
         ("status", status_words(info)),
-        ("error", None if info.error is None else _error_words(info.error)),
+        ("error", None if info.error is None else reason_in(info.error)),
         ("result", printable_json(info.result) if info.status.value == "completed" else None),
         ("owner", _owner_words(found)),
         ("epoch", info.epoch),
@@ -224,10 +225,6 @@ def _turn_words(found: Inspection) -> str:
     if found.info.is_due and attempt.dispatches:
         words.append(f"sent again {counted(attempt.dispatches, 'time')}, not begun")
     return ", ".join(words)
-
-
-def _error_words(error: dict[str, Any]) -> str:
-    return f"{error.get('type')}: {error.get('message')}"
 
 
 def _time(time: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from weft_tasks.celery_host.cli.output import Marked, Mood, Table, duration_of
@@ -11,13 +11,9 @@ from weft_tasks.model import EngineStatus, WorkflowInfo, WorkflowStatus
 from weft_tasks.settings import Settings
 from weft_tasks.store.engines import EngineInfo
 from weft_tasks.store.overview import Overview
-from weft_tasks.store.pass_marks import RUN_ONCE, PassMark
+from weft_tasks.store.pass_marks import PassMark
 
 BAD_STATUSES = (WorkflowStatus.FAILED, WorkflowStatus.SET_ASIDE, WorkflowStatus.TIMED_OUT)
-
-
-def ms(milliseconds: int | None) -> timedelta | None:
-    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
 
 
 def seconds(milliseconds: int | None) -> float | None:
@@ -40,7 +36,7 @@ def engine_table(engines: Iterable[EngineInfo], settings: Settings) -> Table:
             (
                 engine.node,
                 _engine_status(engine),
-                Marked(ms(engine.heartbeat_age_ms), _heartbeat_mood(engine, settings)),
+                Marked(engine.heartbeat_age, _heartbeat_mood(engine, settings)),
                 engine.claims,
                 engine.free_slots,
                 ", ".join(engine.types),
@@ -77,10 +73,9 @@ def _engine_status(engine: EngineInfo) -> Marked:
 def _heartbeat_mood(engine: EngineInfo, settings: Settings) -> Mood | None:
     if engine.status is EngineStatus.STOPPED:
         return None
-    age = timedelta(milliseconds=engine.heartbeat_age_ms)
-    if age > settings.silence_limit:
+    if engine.heartbeat_age > settings.silence_limit:
         return Mood.BAD
-    return Mood.GOOD if age <= settings.grace else Mood.ODD
+    return Mood.GOOD if engine.is_beating(settings.grace) else Mood.ODD
 
 
 # -- passes
@@ -93,8 +88,8 @@ def pass_table(passes: Iterable[PassMark], settings: Settings) -> Table:
         rows=[
             (
                 mark.kind,
-                None if mark.began_ago_ms is None else f"{duration_of(timedelta(milliseconds=mark.began_ago_ms))} ago",
-                took_of(mark),
+                None if mark.began_ago is None else f"{duration_of(mark.began_ago)} ago",
+                mark.took,
                 _lag_cell(mark, settings),
                 mark.skipped,
                 outcome_of(mark.result),
@@ -105,7 +100,7 @@ def pass_table(passes: Iterable[PassMark], settings: Settings) -> Table:
 
 
 def pass_json(mark: PassMark, settings: Settings) -> dict[str, Any]:
-    took, lag = took_of(mark), lag_of(mark, settings)
+    took, lag = mark.took, mark.lag(settings.renew_interval)
     return {
         "pass": mark.kind,
         "began_ago_s": seconds(mark.began_ago_ms),
@@ -114,21 +109,6 @@ def pass_json(mark: PassMark, settings: Settings) -> dict[str, Any]:
         "skipped": mark.skipped,
         "result": mark.result,
     }
-
-
-def took_of(mark: PassMark) -> timedelta | None:
-    """How long the latest pass took; None while it runs."""
-    if mark.began_at is None or mark.finished_at is None:
-        return None
-    return mark.finished_at - mark.began_at
-
-
-def lag_of(mark: PassMark, settings: Settings) -> timedelta | None:
-    """How long the next pass is overdue: the time since the last one began, beyond R. None for `run-once`, which is not
-    scheduled, and for a pass that never ran."""
-    if mark.kind == RUN_ONCE or mark.began_ago_ms is None:
-        return None
-    return max(timedelta(milliseconds=mark.began_ago_ms) - settings.renew_interval, timedelta(0))
 
 
 def outcome_of(report: Mapping[str, Any] | None) -> Marked:
@@ -149,7 +129,7 @@ def outcome_of(report: Mapping[str, Any] | None) -> Marked:
 
 
 def _lag_cell(mark: PassMark, settings: Settings) -> Marked:
-    lag = lag_of(mark, settings)
+    lag = mark.lag(settings.renew_interval)
     if lag is None or lag < settings.renew_interval:
         return Marked(lag or None, None)
     return Marked(lag, Mood.BAD if lag >= 2 * settings.renew_interval else Mood.ODD)

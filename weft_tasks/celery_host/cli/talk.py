@@ -71,11 +71,12 @@ def start(
 def _show_result(output: Output, handle: WorkflowHandle, wait: timedelta) -> None:
     from weft_tasks.celery_host.cli.printable import printable_json
     from weft_tasks.errors import WorkflowNotCompleted
+    from weft_tasks.results import reason_in
 
     try:
         result = handle.result(wait)
     except WorkflowNotCompleted as ended:
-        why = f": {ended.error.get('type')}: {ended.error.get('message')}" if isinstance(ended.error, dict) else ""
+        why = f": {reason_in(ended.error)}" if isinstance(ended.error, dict) else ""
         raise Failure(f"workflow {handle.id!r} ended as {ended.status}{why}") from None
     output.show({"id": handle.id, "run_id": handle.run_id, "result": result}, printable_json(result))
 
