@@ -10,10 +10,20 @@ help:           ## this list
 .PHONY: install
 install: $(VENV)/.installed ## the environment in .venv
 
-$(VENV)/.installed: pyproject.toml
+# The versions that this commit was tested with; those that a user may have are in pyproject.toml and tried by `make matrix`.
+LOCKED := constraints.txt
+
+$(VENV)/.installed: pyproject.toml $(LOCKED)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCKED) --editable '.[dev]'
 	touch $@
+
+.PHONY: lock
+lock:           ## constraints.txt anew: the newest versions, for `make install`
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	$(BIN)/pip freeze --exclude-editable >$(LOCKED)
+	touch $(VENV)/.installed
 
 # -- the demo: servers and workers as local processes, all stopped at its end. BROKER_URL= and DATABASE_URL= name others.
 
@@ -105,7 +115,7 @@ BENCH   ?=
 
 .PHONY: bench bench-peers bench-check bench-docs
 bench-peers: install ## what the benchmarks are compared with: Python packages, and `pg` for Node if there is one
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCKED) --editable '.[bench]'
 	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(NODE_PG) pg; fi
 
 bench: bench-peers ## all benchmarks, half an hour, or those of BENCH='NAME …'; prints the table

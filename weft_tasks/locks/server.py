@@ -64,7 +64,7 @@ class LockServer:
         if isinstance(broker, str) and broker.startswith("unix://"):
             return _of_unix_url(broker)
         connection = _parsed(broker) if isinstance(broker, str) else broker
-        transport = connection.get_transport_cls()  # type: ignore[no-untyped-call]
+        transport = connection.get_transport_cls()
         if not (isinstance(transport, type) and issubclass(transport, RedisTransport)):
             raise _no_redis(connection.transport_cls)
         return _of_connection(connection, transport)
@@ -91,13 +91,13 @@ class _Sentinel:
     options: Mapping[str, Any] = field(repr=False)
 
     def connect(self, master: Mapping[str, Any], patience: Mapping[str, Any]) -> Redis:
-        manager = Sentinel(  # type: ignore[no-untyped-call]
+        manager = Sentinel(
             self.hosts,
             min_other_sentinels=self.min_others,
             sentinel_kwargs={**self.options, **patience},
             **master,
         )
-        client: Redis = manager.master_for(self.master_name)  # type: ignore[no-untyped-call]
+        client: Redis = manager.master_for(self.master_name)
         return client
 
 
@@ -106,7 +106,7 @@ def _parsed(url: str) -> Connection:
     if separator and scheme not in _SCHEMES:
         raise _no_redis(scheme)
     try:
-        return Connection(url)  # type: ignore[no-untyped-call]
+        return Connection(url)
     except Exception:
         # No `from`: the parser's own message may quote a password that was not percent-encoded.
         raise SettingsError(
@@ -129,7 +129,7 @@ def _spelled_out() -> str:
 def _of_unix_url(url: str) -> LockServer:
     """redis-py's spelling, which kombu does not know: `unix://[user:password@]/path?db=1`."""
     try:
-        given = parse_url(url)  # type: ignore[no-untyped-call]
+        given = parse_url(url)
         database = _database(given.get("db", given.get("virtual_host")))
     except ValueError:
         raise SettingsError("the unix:// URL of the lock server cannot be read") from None
@@ -211,7 +211,7 @@ def _credentials(provider: Any) -> dict[str, Any]:
     if not provider:
         return {}
     if isinstance(provider, str):
-        provider = symbol_by_name(provider)()  # type: ignore[no-untyped-call]
+        provider = symbol_by_name(provider)()
     return {"credential_provider": provider}
 
 
