@@ -7,6 +7,8 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TypeAlias
 
 from weft_tasks.events import Events
 from weft_tasks.model import HeldClaim, TurnMessage
@@ -170,14 +172,22 @@ class Placement:
     Planned for the whole list beforehand, in the order of the ids and without chance: two passes that run at the same
     time read the same list and make the same plan, and whoever of them wins a workflow, it goes where both of them
     counted it. An engine that lost the workflow within the cooldown comes last (O11).
+
+    A plan for many candidates must not look at every engine for each: the engines wait in a queue for each type, least
+    loaded first. An entry that is out of date is put right when it comes up, and one that has become too high has a
+    second one before it.
     """
 
     def __init__(self, engines: Sequence[EngineLoad], candidates: Sequence[ReclaimCandidate]) -> None:
         self._loads = {engine.engine_id: engine.claims for engine in engines}
         self._types = {engine.engine_id: set(engine.types) for engine in engines}
+        self._queues: dict[tuple[str, int], list[_Entry]] = {}
         self._lock = threading.Lock()
         self._planned: dict[str, str] = {}
-        for candidate in sorted(candidates, key=lambda candidate: candidate.workflow_id):
+        in_order = sorted(candidates, key=lambda candidate: candidate.workflow_id)
+        first = in_order[0] if in_order else None
+        self._dice = {id: _dice(id, first) for id in self._loads} if first is not None else {}
+        for candidate in in_order:
             target = None if candidate.kind is CandidateKind.OVERDUE else self._give_out(candidate)
             if target is not None:
                 self._planned[candidate.workflow_id] = target
@@ -190,35 +200,72 @@ class Placement:
                 return self._give_out(candidate)
             if self._is_able(planned, candidate):
                 return planned
-            self._loads[planned] -= 1
+            self._take_off(planned)
             return self._give_out(candidate)
-
-    def _give_out(self, candidate: ReclaimCandidate) -> str | None:
-        able = [engine_id for engine_id in self._types if self._is_able(engine_id, candidate)]
-        if not able:
-            return None
-        target = min(able, key=lambda e: (e == candidate.deposed_engine_id, self._loads[e], _dice(e, candidate)))
-        self._loads[target] += 1
-        return target
-
-    def _is_able(self, engine_id: str, candidate: ReclaimCandidate) -> bool:
-        return (candidate.type, candidate.version) in self._types[engine_id] and engine_id != candidate.engine_id
 
     def give_back(self, engine_id: str) -> None:
         """The claim did not go there after all, nor anywhere else."""
         with self._lock:
-            self._loads[engine_id] -= 1
+            self._take_off(engine_id)
 
     def drop(self, engine_id: str, candidate: ReclaimCandidate) -> None:
         """The engine turned out not to take this type now: not offered again in this pass."""
         with self._lock:
-            self._loads[engine_id] -= 1
             self._types[engine_id].discard((candidate.type, candidate.version))
+            self._take_off(engine_id)
+
+    def _give_out(self, candidate: ReclaimCandidate) -> str | None:
+        target = self._least_loaded(candidate)
+        if target is not None:
+            self._loads[target] += 1
+        return target
+
+    def _least_loaded(self, candidate: ReclaimCandidate) -> str | None:
+        kind = candidate.type, candidate.version
+        queue = self._queue_of(kind)
+        passed_over: list[_Entry] = []
+        found = None
+        while queue and found is None:
+            load, dice, engine_id = queue[0]
+            if kind not in self._types[engine_id]:
+                heappop(queue)
+            elif load != self._loads[engine_id]:
+                heapreplace(queue, (self._loads[engine_id], dice, engine_id))
+            elif engine_id in (candidate.engine_id, candidate.deposed_engine_id):
+                passed_over.append(heappop(queue))
+            else:
+                found = engine_id
+        for entry in passed_over:
+            heappush(queue, entry)
+        if found is None and any(engine_id != candidate.engine_id for _, _, engine_id in passed_over):
+            return candidate.deposed_engine_id
+        return found
+
+    def _queue_of(self, kind: tuple[str, int]) -> list[_Entry]:
+        if kind not in self._queues:
+            self._queues[kind] = [self._entry(id) for id, types in self._types.items() if kind in types]
+            heapify(self._queues[kind])
+        return self._queues[kind]
+
+    def _entry(self, engine_id: str) -> _Entry:
+        return self._loads[engine_id], self._dice.get(engine_id, 0), engine_id
+
+    def _is_able(self, engine_id: str, candidate: ReclaimCandidate) -> bool:
+        return (candidate.type, candidate.version) in self._types[engine_id] and engine_id != candidate.engine_id
+
+    def _take_off(self, engine_id: str) -> None:
+        self._loads[engine_id] -= 1
+        for kind in self._types[engine_id]:
+            heappush(self._queue_of(kind), self._entry(engine_id))
 
 
-def _dice(engine_id: str, candidate: ReclaimCandidate) -> int:
-    """Breaks ties as chance would, but in every process alike."""
-    return zlib.crc32(f"{candidate.workflow_id} {candidate.epoch} {engine_id}".encode())
+_Entry: TypeAlias = tuple[int, int, str]
+"""Load, dice, engine id."""
+
+
+def _dice(engine_id: str, first: ReclaimCandidate) -> int:
+    """Breaks ties as chance would, for another list otherwise, but in every process alike."""
+    return zlib.crc32(f"{first.workflow_id} {first.epoch} {engine_id}".encode())
 
 
 class StoreSignalPoll:
