@@ -229,7 +229,9 @@ def _build_sqlite(url: URL, limits: Limits, pool: dict[str, Any]) -> Engine:
         # SQLAlchemy's own BEGIN would come late and be deferred: a transaction that reads before it writes could then
         # fail with "database is locked" at once instead of waiting.
         connection.isolation_level = None
-        connection.execute("PRAGMA journal_mode = WAL")
+        # SQLite's own wait does not hold for this one: of several processes that open a new file, some would fail.
+        with _waiting(connection, "PRAGMA journal_mode = WAL", limits.lock_wait):
+            connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
 
     @event.listens_for(engine, "begin")
@@ -243,25 +245,33 @@ def _build_sqlite(url: URL, limits: Limits, pool: dict[str, Any]) -> Engine:
 
 
 def _begin_writing(connection: Connection, lock_wait: timedelta) -> None:
-    """Take SQLite's write lock. Left to itself SQLite looks every 0.1 s after a while, and busy writers leave no gap
-    that it would see: while the 16 threads of a pass wrote, a heartbeat waited 3 to 5 s. Looking every 2 ms it waits
-    under 1 s, and the pass takes half the time."""
+    """Take SQLite's write lock. Raises OperationalError if it was not free for `lock_wait`."""
     sqlite: Any = connection.connection.dbapi_connection
+    with _waiting(sqlite, "BEGIN IMMEDIATE", lock_wait):
+        if not sqlite.in_transaction:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _waiting(sqlite: Any, statement: str, lock_wait: timedelta) -> Iterator[None]:
+    """Execute `statement` once SQLite is not busy, for at most `lock_wait`; in the block, which shows what failed, SQLite
+    does not wait either. Left to itself it looks every 0.1 s after a while, and busy writers leave no gap that it would
+    see: while the 16 threads of a pass wrote, a heartbeat waited 3 to 5 s. Looking every 2 ms it waits under 1 s, and
+    the pass takes half the time."""
     ends = time.monotonic() + lock_wait.total_seconds()
     sqlite.execute("PRAGMA busy_timeout = 0")
     try:
-        while not _has_begun(sqlite) and time.monotonic() < ends:
+        while _was_busy(sqlite, statement) and time.monotonic() < ends:
             time.sleep(LOOK_AGAIN_S)
-        if not sqlite.in_transaction:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        yield
     finally:
         sqlite.execute(f"PRAGMA busy_timeout = {milliseconds(lock_wait)}")
 
 
-def _has_begun(sqlite: sqlite3.Connection) -> bool:
-    """Whether the write lock was free; any other error shows when the statement is repeated."""
+def _was_busy(sqlite: sqlite3.Connection, statement: str) -> bool:
+    """Whether a lock was not free; any other error shows when the statement is repeated."""
     try:
-        sqlite.execute("BEGIN IMMEDIATE")
+        sqlite.execute(statement)
     except sqlite3.OperationalError as error:
-        return error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY
-    return True
+        return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+    return False
