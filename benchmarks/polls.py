@@ -28,19 +28,21 @@ DUE = 10
 def make_due(store: Store) -> None:
     """Signals and updates whose pushes were lost: they are there, and nobody was told."""
     step = "(SELECT count(*) FROM weft_workflows) / 10"
-    picked = f"SELECT id, run_id FROM weft_workflows WHERE CAST(substr(id, 11) AS integer) % ({step}) = 0 LIMIT {DUE}"
+    is_picked = f"CAST(substr(id, 11) AS integer) % ({step}) = 0"
+    picked = f"SELECT id, run_id, bucket FROM weft_workflows WHERE {is_picked} LIMIT {DUE}"
     with store.database.transaction() as connection:
         connection.execute(
             text(
-                "INSERT INTO weft_signals (run_id, number, workflow_id, name, payload, is_failure, sent_at) "
-                f"SELECT run_id, 1, id, 'go', 'null', :no, 0 FROM ({picked}) AS picked"
+                "INSERT INTO weft_signals (run_id, number, workflow_id, bucket, name, payload, is_failure, sent_at) "
+                f"SELECT run_id, 1, id, bucket, 'go', 'null', :no, 0 FROM ({picked}) AS picked"
             ),
             {"no": False},
         )
         connection.execute(
             text(
-                "INSERT INTO weft_updates (run_id, number, workflow_id, key, name, payload, status, begun, sent_at) "
-                f"SELECT run_id, 2, id, id, 'ask', 'null', 'pending', 0, 0 FROM ({picked}) AS picked"
+                "INSERT INTO weft_updates "
+                "(run_id, number, workflow_id, bucket, key, name, payload, status, begun, sent_at) "
+                f"SELECT run_id, 2, id, bucket, id, 'ask', 'null', 'pending', 0, 0 FROM ({picked}) AS picked"
             )
         )
 

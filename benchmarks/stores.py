@@ -23,19 +23,19 @@ POSTGRES = {"shared_buffers": "256MB", "max_wal_size": "4GB", "checkpoint_timeou
 
 _PARKED = """
 INSERT INTO weft_workflows (
-    id, type, version, run_id, status, engine_id, epoch, turn, attempt, due, dispatches, unanswered, attempt_open,
-    begun, tries, inbox, waits, waiting_since_at, cancelling, input, state, created_at, updated_at
+    id, type, version, bucket, run_id, status, engine_id, epoch, turn, attempt, due, dispatches, unanswered,
+    attempt_open, begun, tries, inbox, waits, waiting_since_at, cancelling, input, state, created_at, updated_at
 )
 WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :count)
 SELECT
-    'workflow-' || (10000000 + i), :type, 1, 'run-' || (10000000 + i), 'running', 'n' || (i % :engines), 1, 1, 1,
-    :no, 0, 0, :no, 0, 0, 0, '[["go", null]]', 0, :no, '{}', '{}', 0, 0
+    'workflow-' || (10000000 + i), :type, 1, i % 1024, 'run-' || (10000000 + i), 'running', 'n' || (i % :engines),
+    1, 1, 1, :no, 0, 0, :no, 0, 0, 0, '[["go", null]]', 0, :no, '{}', '{}', 0, 0
 FROM n
 """
 _HELD = "UPDATE weft_workflows SET engine_id = :engine WHERE engine_id = 'n' || :number"
 _CLAIMED = """
-INSERT INTO weft_claims (workflow_id, engine_id, epoch, claimed_at, expires_at)
-SELECT id, engine_id, epoch, 0, 0 FROM weft_workflows ORDER BY id
+INSERT INTO weft_claims (workflow_id, engine_id, bucket, epoch, claimed_at, expires_at)
+SELECT id, engine_id, bucket, epoch, 0, 0 FROM weft_workflows ORDER BY id
 """
 
 

@@ -36,6 +36,7 @@ _EMPTY = (
     "UPDATE weft_passes SET began_at = NULL, finished_at = NULL, requested = 0, skipped = 0, runs = 0, "
     "ran_ms = 0, token = NULL",
     "UPDATE weft_passes SET result = NULL",
+    "DELETE FROM weft_passes WHERE kind LIKE '%[%'",
 )
 
 

@@ -13,6 +13,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from weft_tasks.shards import WHOLE, Shard
+
 _LONGEST_REASON = 200
 
 
@@ -121,11 +123,17 @@ class PassResult(Generic[StatusT]):
     error: str | None = None
     split_slices: int = 0
     split_reason: str | None = None
+    shard: Shard = WHOLE
     counts: Mapping[str, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         counts = Counter(outcome.status for outcome in self.outcomes)
         object.__setattr__(self, "counts", MappingProxyType({status.value: n for status, n in counts.items()}))
+
+    @property
+    def name(self) -> str:
+        """Its kind, and its shard if it is one of several."""
+        return self.shard.named(self.kind.value)
 
     @property
     def duration(self) -> timedelta:
@@ -143,6 +151,12 @@ class PassFailed:
     error: str
     started_at: datetime
     finished_at: datetime
+    shard: Shard = WHOLE
+
+    @property
+    def name(self) -> str:
+        """Its kind, and its shard if it is one of several."""
+        return self.shard.named(self.kind.value)
 
 
 PassReport: TypeAlias = PassResult[Any] | PassFailed

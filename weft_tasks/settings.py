@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, Self, cast
 
 from weft_tasks.errors import SettingsError
+from weft_tasks.shards import MAX_SHARDS
 
 PREFIX = "weft_"
 MILLISECOND = timedelta(milliseconds=1)
@@ -56,6 +57,9 @@ class Settings:
     """Threads of a pass. Below `weft_database_pool_size`."""
     database_pool_size: int = 20
     """Connections to the database that a process keeps at most. Above `weft_pool_width`."""
+    shards: int = 1
+    """Shards of the store, each with ticks, locks and marks of its own for every pass, so that the passes of a very
+    large store run side by side. At most 64."""
     takeover_tries: int = 5
     """Tries at one candidate within a reclaim pass."""
     begun_turn_limit: int = 5
@@ -176,6 +180,8 @@ def _contradictions(s: Settings) -> Iterator[str]:
     yield from _at_most(s, "lock_ttl", "pass_deadline")
     yield from _below(s, "statement_timeout", "grace")
     yield from _at_most(s, "turn_retry_delay", "turn_retry_delay_max")
+    if s.shards > MAX_SHARDS:
+        yield f"weft_shards ({s.shards}) must be at most {MAX_SHARDS}"
     if s.database_pool_size <= s.pool_width:
         yield (
             f"weft_database_pool_size ({s.database_pool_size}) must be larger than weft_pool_width ({s.pool_width}), "

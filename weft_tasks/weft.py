@@ -28,7 +28,7 @@ from weft_tasks.celery_host.queues import add_shared_queues, delete_engine_queue
 from weft_tasks.celery_host.signals import SignalSink
 from weft_tasks.celery_host.steps import DrainStep, EngineStep
 from weft_tasks.celery_host.tasks import register_tasks
-from weft_tasks.celery_host.ticks import RUN_ONCE_DEADLINES, Ticks
+from weft_tasks.celery_host.ticks import Ticks, run_once_limit
 from weft_tasks.errors import (
     InvalidInput,
     LockUnavailable,
@@ -539,7 +539,7 @@ class Weft:
         return Ticks(
             store=self.store,
             locks=self.locks,
-            run_once_locks=self._build_locks(self.store, longest=RUN_ONCE_DEADLINES * self.settings.pass_deadline),
+            run_once_locks=self._build_locks(self.store, longest=run_once_limit(self.settings)),
             context=self.pass_context,
             settings=self.settings,
             send_turn=self.dispatcher.send_turn,

@@ -20,6 +20,7 @@ from sqlalchemy import delete, insert, select, text, update
 from weft_tasks.model import HeldClaim, TurnMessage, WorkflowStatus
 from weft_tasks.passes.targets import Targets
 from weft_tasks.settings import Settings
+from weft_tasks.shards import WHOLE, Shard, bucket_of
 from weft_tasks.store import Store
 from weft_tasks.store.clock import ManualClock, moment_of
 from weft_tasks.store.tables import claims, engine_types, engines, metadata, signals, workflows
@@ -240,17 +241,18 @@ class StoreBed(Bed):
         self.sent = []
         self._rng = random.Random(7)
 
-    def targets(self) -> Targets:
+    def targets(self, shard: Shard = WHOLE) -> Targets:
         return Targets(
-            renewal=StoreRenewal(self.store.claims),
+            renewal=StoreRenewal(self.store.claims, shard),
             reclaim=StoreReclaim(
                 workflows=self.store.workflows,
                 claims=self.store.claims,
                 engines=self.store.engines,
                 send_turn=self._send_turn,
                 rng=self._rng,
+                shard=shard,
             ),
-            signals=StoreSignalPoll(self.store.signals, self._send_turn),
+            signals=StoreSignalPoll(self.store.signals, self._send_turn, shard),
         )
 
     def _send_turn(self, message: TurnMessage) -> bool:
@@ -350,10 +352,13 @@ class StoreBed(Bed):
         self.parked("w00000", engine_id)
         with self.store.database.transaction() as connection:
             row = connection.execute(select(workflows)).mappings().one()
-            made = [{**row, "id": f"w{n:05}", "run_id": f"{n:032x}"} for n in range(1, count)]
+            ids = [f"w{n:05}" for n in range(1, count)]
+            made = [
+                {**row, "id": id, "bucket": bucket_of(id), "run_id": f"{n:032x}"} for n, id in enumerate(ids, start=1)
+            ]
             connection.execute(insert(workflows), made)
             claim = connection.execute(select(claims)).mappings().one()
-            connection.execute(insert(claims), [{**claim, "workflow_id": copy["id"]} for copy in made])
+            connection.execute(insert(claims), [{**claim, "workflow_id": id, "bucket": bucket_of(id)} for id in ids])
 
     def many_signals(self, workflow_id: str, name: str, count: int) -> None:
         """As many signals as if they had been sent one after the other."""

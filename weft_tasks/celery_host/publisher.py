@@ -15,11 +15,13 @@ from weft_tasks.celery_host.bounded import BoundedThread
 from weft_tasks.celery_host.names import MAINTENANCE_QUEUE, RUN_TURN, TASK_OF_PASS, TURNS_QUEUE
 from weft_tasks.celery_host.queues import engine_queue
 from weft_tasks.celery_host.replies import read_outcome, signature_of
+from weft_tasks.celery_host.schedule import tick_arguments
 from weft_tasks.events import Events, OutcomeUnknown, PublishFailed
 from weft_tasks.model import TurnMessage
 from weft_tasks.per_process import PerProcess
 from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
+from weft_tasks.shards import shards_of
 from weft_tasks.store.lifecycle import TurnInFlight
 from weft_tasks.store.outbox import Debt
 from weft_tasks.workflows.dispatcher import CallOutcome
@@ -91,14 +93,15 @@ class CeleryDispatcher:
         )
 
     def request_reclaim(self) -> None:
-        """Ask the maintenance workers for a reclaim pass now (O6)."""
+        """Ask the maintenance workers for a reclaim pass of every shard now (O6)."""
         task = self._app.tasks[TASK_OF_PASS[PassKind.RECLAIM]]
-        self._publish(
-            "request for a reclaim pass",
-            lambda producer: task.apply_async(
-                kwargs={"requested": True}, queue=MAINTENANCE_QUEUE, producer=producer, retry=False
-            ),
-        )
+
+        def send(producer: Producer) -> None:
+            for shard in shards_of(self._settings.shards):
+                arguments = {"requested": True, **tick_arguments(shard)}
+                task.apply_async(kwargs=arguments, queue=MAINTENANCE_QUEUE, producer=producer, retry=False)
+
+        self._publish("request for a reclaim pass", send)
 
     def _publish(self, what: str, send: Callable[[Producer], Any]) -> bool:
         error = self._publisher.get().publish(send)

@@ -17,23 +17,31 @@ from weft_tasks.celery_host.names import (
 )
 from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
+from weft_tasks.shards import Shard, shards_of
 
 LEAST_TICK_LIFE_S = 600
 """Ticks that nobody consumed are swept after this long. Only a broom: what makes a tick stale is in the store (O2)."""
 
 
 def beat_entries(settings: Settings) -> dict[str, dict[str, Any]]:
-    """One entry per pass, every renew interval."""
+    """One entry per pass and shard, every renew interval."""
     interval = settings.renew_interval
     life = max(10 * interval.total_seconds(), LEAST_TICK_LIFE_S)
     return {
-        TASK_OF_PASS[kind]: {
+        shard.named(TASK_OF_PASS[kind]): {
             "task": TASK_OF_PASS[kind],
             "schedule": interval,
             "options": {"queue": MAINTENANCE_QUEUE, "expires": life},
+            **({} if shard.is_whole else {"kwargs": tick_arguments(shard)}),
         }
         for kind in PassKind
+        for shard in shards_of(settings.shards)
     }
+
+
+def tick_arguments(shard: Shard) -> dict[str, int]:
+    """What a tick is sent with. One without any is for the whole store."""
+    return {} if shard.is_whole else {"shard": shard.index, "shards": shard.of}
 
 
 def routes() -> dict[str, dict[str, str]]:

@@ -13,9 +13,10 @@ from celery import Celery, Task
 from weft_tasks.celery_host.forged import discarded, is_name
 from weft_tasks.celery_host.names import RUN_ONCE, RUN_TURN, TASK_OF_PASS
 from weft_tasks.celery_host.replies import register_reply_tasks
-from weft_tasks.errors import StoreUnavailable
+from weft_tasks.errors import InvalidInput, StoreUnavailable
 from weft_tasks.model import TurnMessage
 from weft_tasks.results import PassKind
+from weft_tasks.shards import Shard
 
 if TYPE_CHECKING:
     from weft_tasks.weft import Weft
@@ -40,13 +41,19 @@ class PassTask(Task):
         self._kind = kind
         self._told_at: float | None = None
 
-    def run(self, *arguments: Any, requested: object = False, **unknown: Any) -> dict[str, Any]:
-        """Run the pass, or say why it was skipped. `requested` asks for it even right after another (O6)."""
-        if arguments or unknown:
+    def run(
+        self, *arguments: Any, requested: object = False, shard: Any = 0, shards: Any = 1, **unknown: Any
+    ) -> dict[str, Any]:
+        """Run the pass, or say why it was skipped. `requested` asks for it even right after another (O6).
+
+        It is for shard `shard` of `shards`, whatever this worker's own settings say: the whole store without them.
+        """
+        part = _shard(shard, shards)
+        if arguments or unknown or part is None:
             return discarded(self, "arguments that no tick has")
         ticks = self._weft.ticks
         try:
-            return ticks.run_requested(self._kind) if requested is True else ticks.tick(self._kind)
+            return ticks.run_requested(self._kind, part) if requested is True else ticks.tick(self._kind, part)
         finally:
             self._weft.flusher.soon()
 
@@ -113,6 +120,13 @@ def register_tasks(app: Celery, weft: Weft) -> None:
     app.register_task(RunOnceTask(weft))
     app.register_task(RunTurnTask(weft))
     register_reply_tasks(app, weft)
+
+
+def _shard(index: Any, of: Any) -> Shard | None:
+    try:
+        return Shard(index, of)
+    except InvalidInput:
+        return None
 
 
 def _checked(message: dict[str, Any]) -> TurnMessage | None:

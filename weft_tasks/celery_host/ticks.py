@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,6 +34,7 @@ from weft_tasks.results import (
     reason_of,
 )
 from weft_tasks.settings import Settings
+from weft_tasks.shards import WHOLE, Shard, shards_of
 from weft_tasks.store import Store
 from weft_tasks.store.lifecycle import Changed
 from weft_tasks.store.pass_marks import RUN_ONCE, PassMark
@@ -48,8 +49,6 @@ from weft_tasks.store.targets import (
 
 logger = logging.getLogger("weft_tasks.passes")
 
-RUN_ONCE_DEADLINES = len(PassKind) + 1
-"""The longest that `run_once` may take, in pass deadlines: one for each pass, and one for what they overrun them by."""
 FAILED_ITEMS_SHOWN = 10
 JOIN_PAUSE = 0.05
 _FINE = frozenset({"renewed", "reclaimed", "redispatched", "not-eligible", "woken", "not-buffered", "drained"}) | {
@@ -61,11 +60,21 @@ Report = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """A tick that may run its pass: under a lock, or without one because the lock server is away."""
+class _Part:
+    """A pass over a shard."""
 
-    acquisition: Acquisition
-    lock: str
+    kind: PassKind
+    shard: Shard
+
+    @property
+    def name(self) -> str:
+        """Of its lock, its mark and its reports."""
+        return self.shard.named(self.kind.value)
+
+
+def run_once_limit(settings: Settings) -> timedelta:
+    """The longest that `run_once` may take: a deadline for each pass, and one for what they overrun them by."""
+    return (len(PassKind) * settings.shards + 1) * settings.pass_deadline
 
 
 class Ticks:
@@ -91,6 +100,7 @@ class Ticks:
         self._locks = locks
         self._run_once_locks = run_once_locks
         self._context = context
+        self._contexts = {WHOLE: context}
         self._settings = settings
         self._send_turn = send_turn
         self._follow_up = follow_up
@@ -102,71 +112,90 @@ class Ticks:
 
     # -- a tick
 
-    def tick(self, kind: PassKind) -> Report:
+    def tick(self, kind: PassKind, shard: Shard = WHOLE) -> Report:
         """Run the pass unless it began less than R/2 ago or runs already; a skip is a result, never a wait."""
-        return self._reported(kind, self._tick)
+        return self._reported(_Part(kind=kind, shard=shard), self._tick)
 
-    def _tick(self, kind: PassKind) -> Report:
-        mark = self._store.pass_marks.read(kind)
+    def _tick(self, part: _Part) -> Report:
+        mark = self._store.pass_marks.read(part.name)
         if self._is_recent(mark):
-            return self._skipped(kind, {"skipped": "recent", "began_ago_s": round((mark.began_ago_ms or 0) / 1000, 3)})
-        return self._run_until_answered(kind, mark, even_if_recent=False)
+            return self._skipped(part, {"skipped": "recent", "began_ago_s": round((mark.began_ago_ms or 0) / 1000, 3)})
+        return self._run_until_answered(part, mark, even_if_recent=False)
 
-    def _reported(self, kind: PassKind, run: Callable[[PassKind], Report]) -> Report:
+    def _reported(self, part: _Part, run: Callable[[_Part], Report]) -> Report:
         """A store that does not answer is one line per tick, and no traceback: the next tick tries again."""
         started_at = self._context.clock.now()
         try:
-            return run(kind)
+            return run(part)
         except StoreUnavailable as error:
-            finished_at = self._context.clock.now()
-            failed = PassFailed(kind=kind, error=str(error), started_at=started_at, finished_at=finished_at)
+            failed = self._failed(part, error, started_at)
             self._events.emit(_completed(failed))
             return _shown(failed)
 
-    def run_requested(self, kind: PassKind) -> Report:
+    def _failed(self, part: _Part, error: StoreUnavailable, started_at: datetime) -> PassFailed:
+        finished_at = self._context.clock.now()
+        return PassFailed(
+            kind=part.kind, shard=part.shard, error=str(error), started_at=started_at, finished_at=finished_at
+        )
+
+    def run_requested(self, kind: PassKind, shard: Shard = WHOLE) -> Report:
         """Run the pass now, for somebody who knows of work (O6); if it runs already, it runs again right after."""
-        return self._reported(kind, self._run_requested)
+        return self._reported(_Part(kind=kind, shard=shard), self._run_requested)
 
-    def _run_requested(self, kind: PassKind) -> Report:
-        self._store.pass_marks.request(kind)
-        return self._run_until_answered(kind, self._store.pass_marks.read(kind), even_if_recent=True)
+    def _run_requested(self, part: _Part) -> Report:
+        self._store.pass_marks.request(part.name)
+        return self._run_until_answered(part, self._store.pass_marks.read(part.name), even_if_recent=True)
 
-    def _run_until_answered(self, kind: PassKind, mark: PassMark, *, even_if_recent: bool) -> Report:
+    def _run_until_answered(self, part: _Part, mark: PassMark, *, even_if_recent: bool) -> Report:
         """Requests are counted before their lock is tried and looked at after ours is let go: none falls between."""
         while True:
-            report = self._run_locked(kind, mark, even_if_recent=even_if_recent)
-            after = self._store.pass_marks.read(kind)
+            report = self._run_locked(part, mark, even_if_recent=even_if_recent)
+            after = self._store.pass_marks.read(part.name)
             if "skipped" in report or after.requested == mark.requested:
                 return report
             mark, even_if_recent = after, True
 
-    def _run_locked(self, kind: PassKind, mark: PassMark, *, even_if_recent: bool) -> Report:
+    def _run_locked(self, part: _Part, mark: PassMark, *, even_if_recent: bool) -> Report:
         token = self._token()
-        with self._locks.acquire(kind, token) as acquisition:
+        with self._locks.acquire(part.name, token) as acquisition:
             if acquisition.outcome is FlightOutcome.HELD_BY_ANOTHER:
-                return self._skipped(kind, {"skipped": "running", **_shown_holder(acquisition)})
-            if acquisition.outcome is FlightOutcome.UNKNOWN and not self._may_run_unlocked(kind, mark):
-                return self._skipped(kind, {"skipped": "lock-unknown", "reason": acquisition.reason})
-            if not self._store.pass_marks.begin(kind, token, even_if_recent=even_if_recent):
-                return self._skipped(kind, {"skipped": "recent"})
-            ended = self._run(kind)
+                return self._skipped(part, {"skipped": "running", **_shown_holder(acquisition)})
+            if acquisition.outcome is FlightOutcome.UNKNOWN and not self._may_run_unlocked(part.kind, mark):
+                return self._skipped(part, {"skipped": "lock-unknown", "reason": acquisition.reason})
+            if not self._begin(part, token, even_if_recent=even_if_recent):
+                return self._skipped(part, {"skipped": "recent"})
+            ended = self._run(part)
             report = _shown(ended)
             if acquisition.flight is None:
                 report["lock"] = f"unknown: {acquisition.reason}"
             elif not acquisition.flight.is_ours:
                 report["lock"] = f"{acquisition.flight.state}: {acquisition.flight.reason}"
-            self._store.pass_marks.finish(kind, token, json.dumps(report), took=_took(ended))
+            self._store.pass_marks.finish(part.name, token, json.dumps(report), took=_took(ended))
             self._flush()
             return report
 
-    def _run(self, kind: PassKind) -> PassReport:
-        report = run_part(kind, self._targets(), self._context, lambda result: self._events.emit(_completed(result)))
+    def _begin(self, part: _Part, token: str, *, even_if_recent: bool) -> bool:
+        is_of_shard = not part.shard.is_whole
+        return self._store.pass_marks.begin(part.name, token, even_if_recent=even_if_recent, is_of_shard=is_of_shard)
+
+    def _run(self, part: _Part) -> PassReport:
+        context = self._context_of(part.shard)
+        report = run_part(
+            part.kind, self._targets(part.shard), context, lambda result: self._events.emit(_completed(result))
+        )
         if report is None:
-            now = self._context.clock.now()
-            return PassResult(kind=kind, status=PassStatus.COMPLETED, started_at=now, finished_at=now)
-        if kind is PassKind.RECLAIM:
+            now = context.clock.now()
+            return PassResult(
+                kind=part.kind, shard=part.shard, status=PassStatus.COMPLETED, started_at=now, finished_at=now
+            )
+        # What follows is about the whole store. However many shards there are, one of them is the first.
+        if part.kind is PassKind.RECLAIM and part.shard.index == 0:
             self._tidy_up()
         return report
+
+    def _context_of(self, shard: Shard) -> PassContext:
+        context = self._contexts.get(shard)
+        return self._contexts.setdefault(shard, self._context.for_shard(shard)) if context is None else context
 
     def _tidy_up(self) -> None:
         """What comes after a reclaim pass can wait for the next one, so that nothing in it fails the tick."""
@@ -176,9 +205,9 @@ class Ticks:
             note = "the next reclaim pass tries again"
             write(logger, logging.WARNING, "weft.tidying.failed", {"error": reason_of(error)}, note=note)
 
-    def _targets(self) -> Targets:
+    def _targets(self, shard: Shard) -> Targets:
         return Targets(
-            renewal=StoreRenewal(self._store.claims),
+            renewal=StoreRenewal(self._store.claims, shard),
             reclaim=StoreReclaim(
                 workflows=self._store.workflows,
                 claims=self._store.claims,
@@ -186,11 +215,15 @@ class Ticks:
                 send_turn=self._send_turn,
                 rng=random.Random(),
                 events=self._events,
+                shard=shard,
             ),
             signals=StoreDeadlinePoll(
-                StoreSignalPoll(self._store.signals, self._send_turn), self._store.lifecycle, self._follow_up
+                StoreSignalPoll(self._store.signals, self._send_turn, shard),
+                self._store.lifecycle,
+                self._follow_up,
+                shard,
             ),
-            updates=StoreUpdatePoll(self._store.updates, self._send_turn),
+            updates=StoreUpdatePoll(self._store.updates, self._send_turn, shard),
         )
 
     def _is_recent(self, mark: PassMark) -> bool:
@@ -200,9 +233,9 @@ class Ticks:
     def _may_run_unlocked(self, kind: PassKind, mark: PassMark) -> bool:
         return may_run_unlocked(kind, since_last_begin=mark.began_ago, claim_ttl=self._settings.claim_ttl)
 
-    def _skipped(self, kind: PassKind, why: Report) -> Report:
-        self._store.pass_marks.count_skip(kind)
-        return {"pass": kind.value, **why}
+    def _skipped(self, part: _Part, why: Report) -> Report:
+        self._store.pass_marks.count_skip(part.name)
+        return {"pass": part.name, **why}
 
     def _token(self) -> str:
         return mint_token(self._node, datetime.now(UTC))
@@ -210,8 +243,8 @@ class Ticks:
     # -- run_once
 
     def run_once(self) -> Report:
-        """The four passes in sequence, without their locks: an explicit caller is never skipped. A run that is under
-        way is joined, and its result is the answer."""
+        """The four passes in sequence, shard after shard, without their locks: an explicit caller is never skipped. A
+        run that is under way is joined, and its result is the answer."""
         while True:
             token = self._token()
             with self._run_once_locks.acquire(RUN_ONCE, token) as acquisition:
@@ -223,29 +256,31 @@ class Ticks:
 
     def _run_all(self, token: str) -> Report:
         self._store.pass_marks.begin(RUN_ONCE, token, even_if_recent=True)
-        result = run_in_order(lambda kind: self._run_marked(kind, token), self._context.clock)
-        report = _shown_run(result)
-        self._store.pass_marks.finish(RUN_ONCE, token, json.dumps(report), took=_took(result))
+        runs = [(shard, self._run_shard(shard, token)) for shard in shards_of(self._settings.shards)]
+        report = _shown_runs(runs)
+        took = timedelta(seconds=report["seconds"])
+        self._store.pass_marks.finish(RUN_ONCE, token, json.dumps(report), took=took)
         self._flush()
         return report
 
-    def _run_marked(self, kind: PassKind, token: str) -> PassReport:
+    def _run_shard(self, shard: Shard, token: str) -> RunOnceResult:
+        return run_in_order(lambda kind: self._run_marked(_Part(kind=kind, shard=shard), token), self._context.clock)
+
+    def _run_marked(self, part: _Part, token: str) -> PassReport:
         started_at = self._context.clock.now()
         try:
-            self._store.pass_marks.begin(kind, token, even_if_recent=True)
-            report = self._run(kind)
-            self._store.pass_marks.finish(kind, token, json.dumps(_shown(report)), took=_took(report))
+            self._begin(part, token, even_if_recent=True)
+            report = self._run(part)
+            self._store.pass_marks.finish(part.name, token, json.dumps(_shown(report)), took=_took(report))
             return report
         except StoreUnavailable as error:
-            now = self._context.clock.now()
-            return PassFailed(kind=kind, error=str(error), started_at=started_at, finished_at=now)
+            return self._failed(part, error, started_at)
 
     def _join(self, held_by: Holding | None) -> Report | None:
         """The result of the run that holds the lock; None if it ended without one, and the caller runs itself."""
         if held_by is None:
             return None
-        longest = RUN_ONCE_DEADLINES * self._settings.pass_deadline
-        deadline = self._context.clock.monotonic() + longest.total_seconds()
+        deadline = self._context.clock.monotonic() + run_once_limit(self._settings).total_seconds()
         while self._context.clock.monotonic() < deadline:
             mark = self._store.pass_marks.read(RUN_ONCE)
             if mark.token is not None and read_token(mark.token) == held_by.holder and mark.result is not None:
@@ -273,7 +308,7 @@ def _completed(report: PassReport) -> PassCompleted:
     return PassCompleted(result=report)
 
 
-def _took(report: PassReport | RunOnceResult) -> timedelta:
+def _took(report: PassReport) -> timedelta:
     return report.finished_at - report.started_at
 
 
@@ -281,10 +316,10 @@ def _shown(report: PassReport) -> Report:
     """A pass as a small JSON object: its counts, its duration, and the first few items that failed."""
     seconds = round((report.finished_at - report.started_at).total_seconds(), 3)
     if isinstance(report, PassFailed):
-        return {"pass": report.kind.value, "status": "failed", "seconds": seconds, "error": report.error}
+        return {"pass": report.name, "status": "failed", "seconds": seconds, "error": report.error}
     failed = [outcome for outcome in report.outcomes if outcome.status.value not in _FINE]
     shown: Report = {
-        "pass": report.kind.value,
+        "pass": report.name,
         "status": report.status.value,
         "seconds": seconds,
         "counts": dict(report.counts),
@@ -309,11 +344,13 @@ def _shown(report: PassReport) -> Report:
     return shown
 
 
-def _shown_run(result: RunOnceResult) -> Report:
+def _shown_runs(runs: Sequence[tuple[Shard, RunOnceResult]]) -> Report:
+    """The runs of all shards as one."""
+    (_, first), (_, last) = runs[0], runs[-1]
     return {
-        "run_once": [_shown(part) for part in result.parts],
-        "failed": [kind.value for kind in result.failed],
-        "seconds": round((result.finished_at - result.started_at).total_seconds(), 3),
+        "run_once": [_shown(part) for _, result in runs for part in result.parts],
+        "failed": [shard.named(kind.value) for shard, result in runs for kind in result.failed],
+        "seconds": round((last.finished_at - first.started_at).total_seconds(), 3),
     }
 
 

@@ -46,13 +46,13 @@ class CountingSink:
             case PublishFailed():
                 tally.count(catalogue.PUBLISH_FAILURES)
             case PassCompleted(result=PassFailed() as failed):
-                tally.count(catalogue.PASS_FAILURES, {"pass": failed.kind.value})
+                tally.count(catalogue.PASS_FAILURES, {"pass": failed.name})
             case PassCompleted(result=PassResult() as result):
                 self._count_pass(result)
 
     def _count_pass(self, result: PassResult[Any]) -> None:
         if result.status is not PassStatus.COMPLETED:
-            self._tally.count(catalogue.PASS_FAILURES, {"pass": result.kind.value})
+            self._tally.count(catalogue.PASS_FAILURES, {"pass": result.name})
         if result.kind is PassKind.RENEWAL:
             failed = sum(outcome.is_failed_renewal for outcome in result.outcomes)
             if failed:

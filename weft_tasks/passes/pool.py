@@ -7,7 +7,7 @@ so does the hook that `concurrent.futures` sets for the end of the process.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 from weft_tasks.errors import SettingsError
 from weft_tasks.passes.clock import Deadline
@@ -36,7 +36,7 @@ class OrderedPool:
         limit = 2 * width if max_leftover is None else max_leftover
         if width < 1 or limit < 1:
             raise SettingsError(f"a pool needs width and max_leftover of at least 1, got {width} and {limit}")
-        self._name, self._width = name, width
+        self._name, self._width, self._limit = name, width, limit
         self._hung = HungThreads(name, limit)
         self._resume_at = 0
 
@@ -44,6 +44,10 @@ class OrderedPool:
     def hung_threads(self) -> int:
         """How many threads of earlier runs are still in a call."""
         return self._hung.count()
+
+    def anew(self) -> Self:
+        """A pool like this one that remembers nothing."""
+        return type(self)(self._name, width=self._width, max_leftover=self._limit)
 
     def run(self, items: Sequence[Item], work: Work[Item, Result], deadline: Deadline) -> PoolReport[Result]:
         """Tries every item that the deadline allows. Raises TooManyHungThreads before it tries any."""

@@ -23,13 +23,13 @@ def tell(sink: PassSink, report: PassReport) -> None:
     try:
         sink(report)
     except Exception:
-        write(logger, logging.ERROR, "weft.pass.sink-failed", {"pass": report.kind.value}, exc_info=True)
+        write(logger, logging.ERROR, "weft.pass.sink-failed", {"pass": report.name}, exc_info=True)
 
 
 def log_pass(report: PassReport) -> None:
     """The default sink: one line per pass with all its counts, and none for a pass that found nothing to do."""
     if isinstance(report, PassFailed):
-        write(logger, logging.ERROR, "weft.pass.failed", {"pass": report.kind.value, "error": report.error})
+        write(logger, logging.ERROR, "weft.pass.failed", {"pass": report.name, "error": report.error})
         return
     needs_a_look = _needs_a_look(report)
     if needs_a_look or not set(report.counts) <= ROUTINE:
@@ -38,7 +38,7 @@ def log_pass(report: PassReport) -> None:
 
 def _fields(result: PassResult[Any]) -> dict[str, Field]:
     return {
-        "pass": result.kind.value,
+        "pass": result.name,
         "status": result.status.value,
         "seconds": result.duration.total_seconds(),
         "counts": dict(sorted(result.counts.items())),

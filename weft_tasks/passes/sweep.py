@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
+from typing import Self
 
 from weft_tasks.errors import SettingsError
 from weft_tasks.passes.clock import Clock, Deadline
@@ -14,6 +15,7 @@ from weft_tasks.passes.pool import DEFAULT_WIDTH, OrderedPool
 from weft_tasks.passes.targets import Reference, workflow_id_of
 from weft_tasks.passes.work import NOT_REACHED, NotReached, TryAlone, Work
 from weft_tasks.results import ItemOutcome, PassKind, PassResult, PassStatus, StatusT, reason_of
+from weft_tasks.shards import WHOLE, Shard
 
 
 def one_pool_per_pass(width: int = DEFAULT_WIDTH) -> Mapping[PassKind, OrderedPool]:
@@ -34,6 +36,8 @@ class PassContext:
     pools: Mapping[PassKind, OrderedPool] = field(default_factory=one_pool_per_pass)
     takeover_tries: int = 5
     collector: Collector = field(default_factory=Collector)
+    shard: Shard = WHOLE
+    """The part of the store that the targets list, if not all of it: for reports."""
 
     def __post_init__(self) -> None:
         if self.takeover_tries < 1:
@@ -42,6 +46,12 @@ class PassContext:
             )
         if self.deadline <= timedelta(0):
             raise SettingsError(f"a pass needs a deadline above zero, got {self.deadline}")
+
+    def for_shard(self, shard: Shard) -> Self:
+        """The same for the passes of a shard, with pools of its own: what hangs in one shard, or was not reached there,
+        is nothing to the others."""
+        pools = MappingProxyType({kind: pool.anew() for kind, pool in self.pools.items()})
+        return replace(self, shard=shard, pools=pools)
 
 
 def sweep(
@@ -85,6 +95,7 @@ def _swept(
             started_at=started_at,
             finished_at=context.clock.now(),
             error=reason_of(error),
+            shard=context.shard,
         )
     work: Work[Reference, ItemOutcome[StatusT]] = Work(
         attempt=lambda reference: attempt(reference, deadline),
@@ -104,6 +115,7 @@ def _swept(
         unreached=unreached,
         split_slices=report.split_slices,
         split_reason=report.split_reason,
+        shard=context.shard,
     )
 
 

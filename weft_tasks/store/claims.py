@@ -41,16 +41,17 @@ from weft_tasks.events import ClaimAttempted, ClaimOutcome
 from weft_tasks.model import EngineStatus, HeldClaim
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
+from weft_tasks.shards import WHOLE, Shard, bucket_of
 from weft_tasks.store.clock import StoreClock, milliseconds
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.history import NewEntry, record_all, record_released
 from weft_tasks.store.json_rows import NUMBER, TEXT, Columns, rows_of
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.named_claims import are_named, go_by_ids
-from weft_tasks.store.tables import claims, engines, is_running, workflows
+from weft_tasks.store.tables import claims, engines, in_shard, is_running, workflows
 
 _MOVE: Columns = {"workflow_id": TEXT, "run_id": TEXT, "holder": TEXT, "epoch": NUMBER, "target": TEXT}
-_GRANTED: Columns = {"workflow_id": TEXT, "engine_id": TEXT, "epoch": NUMBER}
+_GRANTED: Columns = {"workflow_id": TEXT, "engine_id": TEXT, "bucket": NUMBER, "epoch": NUMBER}
 SLICE = 1000
 """Claims that one statement renews or deletes; well below SQLite's limit on variables."""
 
@@ -209,17 +210,19 @@ class Claims:
 
     def _write_claims(self, connection: Connection, granted: Sequence[tuple[str, str, int]]) -> None:
         """In the order of their ids, in which everybody locks claims."""
-        named = rows_of(connection, granted, _GRANTED, name="granted")
+        rows_granted = [(id, engine_id, bucket_of(id), epoch) for id, engine_id, epoch in granted]
+        named = rows_of(connection, rows_granted, _GRANTED, name="granted")
         now = self._clock.now()
         rows = select(
             named.c.workflow_id,
             named.c.engine_id,
+            named.c.bucket,
             named.c.epoch,
             now,
             func.coalesce(self._expiry(named.c.engine_id), now),
         )
         insertion = _insert_of(connection).from_select(
-            ["workflow_id", "engine_id", "epoch", "claimed_at", "expires_at"],
+            ["workflow_id", "engine_id", "bucket", "epoch", "claimed_at", "expires_at"],
             # SQLite takes the ON of a conflict for that of a join, unless a WHERE comes before.
             rows.where(true()).order_by(named.c.workflow_id),
         )
@@ -345,10 +348,11 @@ class Claims:
 
     # -- renew
 
-    def list_held(self) -> tuple[HeldClaim, ...]:
-        """Every claim there is, whoever holds it."""
+    def list_held(self, shard: Shard = WHOLE) -> tuple[HeldClaim, ...]:
+        """Every claim there is in the shard, whoever holds it."""
+        query = select(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch)
         with self._database.reading() as connection:
-            rows = connection.execute(select(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch))
+            rows = connection.execute(query.where(*in_shard(claims.c.bucket, shard)))
             # The engines are few: one string for each of them, instead of one for each claim.
             return tuple(HeldClaim(row[0], intern(row[1]), row[2]) for row in rows.all())
 

@@ -19,6 +19,7 @@ from weft_tasks.errors import WorkflowEnded, WorkflowNotFound, WrongStatus
 from weft_tasks.model import WorkflowStatus
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
+from weft_tasks.shards import WHOLE, Shard
 from weft_tasks.store.aborts import order_aborts
 from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import StoreClock, milliseconds
@@ -26,7 +27,7 @@ from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.endings import UNDELIVERABLE, Endings
 from weft_tasks.store.history import LONGEST_REASON, record
 from weft_tasks.store.outbox import Debt
-from weft_tasks.store.tables import engines, is_not_running, signals, store, workflows
+from weft_tasks.store.tables import engines, in_shard, is_not_running, signals, store, workflows
 from weft_tasks.store.workflows import delete_runs, locked_row
 
 PURGEABLE = tuple(status for status in WorkflowStatus if status.is_ended)
@@ -128,11 +129,13 @@ class Lifecycle:
 
     # -- what ends by itself
 
-    def list_overdue_ends(self) -> Sequence[OverdueEnd]:
-        """Workflows that have not ended and whose time is up, set aside or suspended as they may be."""
+    def list_overdue_ends(self, shard: Shard = WHOLE) -> Sequence[OverdueEnd]:
+        """Workflows of the shard that have not ended and whose time is up, set aside or suspended as they may be."""
         with self._database.reading() as connection:
             rows = connection.execute(
-                select(workflows.c.id, workflows.c.run_id).where(workflows.c.end_by_at <= self._clock.now())
+                select(workflows.c.id, workflows.c.run_id).where(
+                    workflows.c.end_by_at <= self._clock.now(), *in_shard(workflows.c.bucket, shard)
+                )
             ).all()
         return tuple(OverdueEnd(workflow_id=row.id, run_id=row.run_id) for row in rows)
 

@@ -1,4 +1,7 @@
-"""When each pass last ran, in the store: what tells a stale tick (O2), a health check, and who asked for a pass."""
+"""When each pass last ran, in the store: what tells a stale tick (O2), a health check, and who asked for a pass.
+
+With several shards each pass of a shard has a mark, named like `renewal[2/4]`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import case, or_, select, update
+from sqlalchemy import Connection, Select, case, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
+from weft_tasks.shards import shards_of
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.payloads import decode
@@ -61,11 +66,14 @@ class PassMarks:
         self._database = database
         self._clock = clock
         self._fresh_ms = milliseconds(settings.renew_interval) // 2
+        shards = shards_of(settings.shards)
+        self._names = (*(shard.named(kind.value) for kind in PassKind for shard in shards), RUN_ONCE)
 
-    def begin(self, kind: str, token: str, *, even_if_recent: bool = False) -> bool:
+    def begin(self, kind: str, token: str, *, even_if_recent: bool = False, is_of_shard: bool = False) -> bool:
         """Mark the pass as begun now by `token`, without a result yet. False if it began less than R/2 ago.
 
-        A mark from the future counts as old: the database's clock was set back.
+        The first pass of a shard makes its mark: no schema knows how many there will be. A mark from the future
+        counts as old: the database's clock was set back.
         """
         # Not the time at which the statement began: a tick that was faster meanwhile is not one from the future.
         now = self._clock.now_after_locks()
@@ -73,6 +81,8 @@ class PassMarks:
         values = {"began_at": now, "token": token, "finished_at": None, "result": None}
         begins = update(passes).where(passes.c.kind == kind).values(values)
         with self._database.transaction() as connection:
+            if is_of_shard:
+                _make(connection, kind)
             return bool(connection.execute(begins if even_if_recent else begins.where(is_stale)).rowcount)
 
     def finish(self, kind: str, token: str, result_json: str, *, took: timedelta) -> None:
@@ -100,19 +110,41 @@ class PassMarks:
             connection.execute(update(passes).where(passes.c.kind == kind).values(requested=passes.c.requested + 1))
 
     def read(self, kind: str) -> PassMark:
-        return self.read_all()[kind]
+        with self._database.reading() as connection:
+            row = connection.execute(self._marks().where(passes.c.kind == kind)).one_or_none()
+        return _never_begun(kind) if row is None else _mark(row)
 
     def read_all(self) -> Mapping[str, PassMark]:
-        """The marks of every kind of pass, in the order in which the passes run, `run-once` last."""
-        age = (self._clock.now() - passes.c.began_at).label("age")
+        """The marks of every pass that runs by these settings, in the order in which they run, `run-once` last.
+
+        Those of another number of shards stay in the store, and are not shown."""
         with self._database.reading() as connection:
-            rows = connection.execute(select(passes, age)).all()
-        return {row.kind: _mark(row) for row in sorted(rows, key=_order)}
+            found = {row.kind: row for row in connection.execute(self._marks())}
+        return {name: _mark(found[name]) if name in found else _never_begun(name) for name in self._names}
+
+    def _marks(self) -> Select[Any]:
+        return select(passes, (self._clock.now() - passes.c.began_at).label("age"))
 
 
-def _order(row: AnyRow) -> int:
-    kinds = [kind.value for kind in PassKind]
-    return kinds.index(row.kind) if row.kind in kinds else len(kinds)
+def _make(connection: Connection, kind: str) -> None:
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    new = dialect.insert(passes).values(kind=kind, requested=0, skipped=0, runs=0, ran_ms=0)
+    connection.execute(new.on_conflict_do_nothing(index_elements=[passes.c.kind]))
+
+
+def _never_begun(kind: str) -> PassMark:
+    return PassMark(
+        kind=kind,
+        began_at=None,
+        finished_at=None,
+        began_ago_ms=None,
+        skipped=0,
+        requested=0,
+        runs=0,
+        ran_ms=0,
+        token=None,
+        result=None,
+    )
 
 
 def _mark(row: AnyRow) -> PassMark:

@@ -15,6 +15,7 @@ from weft_tasks.errors import SignalKeyConflict
 from weft_tasks.model import SignalReceipt, TurnMessage, WorkflowStatus
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
+from weft_tasks.shards import WHOLE, Shard
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.endings import UNDELIVERABLE
@@ -22,7 +23,7 @@ from weft_tasks.store.inbox import IS_PARKED, Inbox
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import forget
 from weft_tasks.store.payloads import say_the_same
-from weft_tasks.store.tables import signals, workflows
+from weft_tasks.store.tables import in_shard, signals, workflows
 from weft_tasks.store.waits import readable_waits
 from weft_tasks.tracing import current_trace
 
@@ -120,25 +121,26 @@ class Signals:
 
     # -- the poll
 
-    def list_waiting(self) -> tuple[ReadyWait, ...]:
-        """Every wait of every parked workflow, and one for a row whose waits are damaged. The cost follows their
-        number; the poll uses `list_ready`."""
+    def list_waiting(self, shard: Shard = WHOLE) -> tuple[ReadyWait, ...]:
+        """Every wait of every parked workflow of the shard, and one for a row whose waits are damaged. The cost
+        follows their number; the poll uses `list_ready`."""
         passed = (workflows.c.next_deadline_at <= self._clock.now()).label("deadline_passed")
         with self._database.reading() as connection:
-            rows = connection.execute(_parked_workflows().add_columns(passed)).all()
+            rows = connection.execute(_parked_workflows(shard).add_columns(passed)).all()
         return tuple(
             _ready(row, name, deadline_passed=passed) for row in rows for name, passed in _waits_to_look_at(row)
         )
 
-    def list_ready(self) -> tuple[ReadyWait, ...]:
-        """The parked workflows whose awaited signal is buffered or whose deadline has passed, each named once.
+    def list_ready(self, shard: Shard = WHOLE) -> tuple[ReadyWait, ...]:
+        """The parked workflows of the shard whose awaited signal is buffered or whose deadline has passed, each named
+        once.
 
         The cost follows the signals that are pending and the deadlines that have passed, not the number parked.
         """
         # From the pending signals to their workflows, never the other way round: those are few, these are many.
         pending = (
             select(signals.c.workflow_id, signals.c.run_id, signals.c.name)
-            .where(signals.c.consumed_turn.is_(None))
+            .where(signals.c.consumed_turn.is_(None), *in_shard(signals.c.bucket, shard))
             .distinct()
             .subquery()
         )
@@ -147,7 +149,7 @@ class Signals:
             .add_columns(pending.c.name.label("signal_name"))
             .join(pending, and_(pending.c.workflow_id == workflows.c.id, pending.c.run_id == workflows.c.run_id))
         )
-        expired = _parked_workflows().where(workflows.c.next_deadline_at <= self._clock.now())
+        expired = _parked_workflows(shard).where(workflows.c.next_deadline_at <= self._clock.now())
         ready: dict[str, ReadyWait] = {}
         with self._database.reading() as connection:
             for row in connection.execute(arrived):
@@ -172,7 +174,7 @@ class Signals:
         )
 
 
-def _parked_workflows() -> Any:
+def _parked_workflows(shard: Shard = WHOLE) -> Any:
     return select(
         workflows.c.id,
         workflows.c.run_id,
@@ -180,7 +182,7 @@ def _parked_workflows() -> Any:
         workflows.c.waits,
         workflows.c.waiting_since_at,
         workflows.c.next_deadline_at,
-    ).where(*IS_PARKED)
+    ).where(*IS_PARKED, *in_shard(workflows.c.bucket, shard))
 
 
 def _waits_to_look_at(row: AnyRow) -> list[tuple[str, bool]]:

@@ -3,30 +3,56 @@
 `weft_workflows` carries the fence: engine, epoch, turn and attempt stand in one row, so one conditional statement
 decides (O1). `weft_claims` is the lease record beside it, written in the same transactions; it is a narrow table of its
 own because renewal rewrites all of it every interval.
+
+`bucket` follows from the workflow's id. It stands in every table that a pass lists from, so that the pass of a shard
+reads its own rows without a join. No index has it: whoever leaves `weft_shards` at one would pay for it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Double,
     Index,
     Integer,
     MetaData,
+    SmallInteger,
     String,
     Table,
     Text,
     and_,
     literal_column,
 )
+from sqlalchemy.engine.default import DefaultExecutionContext
+
+from weft_tasks.shards import Shard, bucket_of
 
 metadata = MetaData()
 
 Id = String(255)
 Trace = String(64)
 """A W3C `traceparent`: the span in which something was sent, if one was being recorded then."""
+
+
+def _bucket(*, by: str) -> Column[int]:
+    """The bucket of the workflow whose id is in the column `by`. Nobody who inserts a row needs to think of it."""
+
+    def of_new_row(context: DefaultExecutionContext) -> int:
+        parameters: Mapping[str, str] = context.get_current_parameters()  # type: ignore[no-untyped-call]
+        return bucket_of(parameters[by])
+
+    return Column("bucket", SmallInteger, nullable=False, default=of_new_row)
+
+
+def in_shard(bucket: Column[int], shard: Shard) -> tuple[ColumnElement[bool], ...]:
+    """The conditions on a row of the shard; none for the whole store."""
+    return () if shard.is_whole else (bucket >= shard.buckets.start, bucket < shard.buckets.stop)
+
 
 store = Table(
     "weft_store",
@@ -88,6 +114,7 @@ workflows = Table(
     Column("id", Id, primary_key=True),
     Column("type", Id, nullable=False),
     Column("version", Integer, nullable=False),
+    _bucket(by="id"),
     Column("run_id", String(32), nullable=False),
     Column("status", String(16), nullable=False),
     # -- the fence
@@ -171,6 +198,7 @@ claims = Table(
     metadata,
     Column("workflow_id", Id, primary_key=True),
     Column("engine_id", Id, nullable=False),
+    _bucket(by="workflow_id"),
     Column("epoch", BigInteger, nullable=False),
     Column("claimed_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
@@ -185,6 +213,7 @@ signals = Table(
     Column("run_id", String(32), primary_key=True),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("workflow_id", Id, nullable=False),
+    _bucket(by="workflow_id"),
     Column("name", Id, nullable=False),
     Column("payload", Text, nullable=False),
     # A reply that tells of a failure: of a called task or of a child.
@@ -212,6 +241,7 @@ updates = Table(
     # Drawn from the run's inbox, like a signal's.
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("workflow_id", Id, nullable=False),
+    _bucket(by="workflow_id"),
     Column("key", Id, nullable=False),
     Column("name", Id, nullable=False),
     Column("payload", Text, nullable=False),
@@ -292,7 +322,8 @@ Index("ix_weft_history_at", history.c.at)
 passes = Table(
     "weft_passes",
     metadata,
-    Column("kind", String(16), primary_key=True),
+    # The pass, or a shard's: `renewal[2/4]`.
+    Column("kind", String(32), primary_key=True),
     Column("began_at", BigInteger),
     Column("finished_at", BigInteger),
     # Raised by whoever wants a pass at once (O6): the pass that runs now is followed by another.

@@ -1,4 +1,7 @@
-"""The passes' targets on this store: renewal, reclaim and signal poll, with the dispatch that follows a move."""
+"""The passes' targets on this store: renewal, reclaim and signal poll, with the dispatch that follows a move.
+
+A target of a shard lists that shard and nothing else; its writes know no shards.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import TypeAlias
 from weft_tasks.events import Events
 from weft_tasks.model import HeldClaim, TurnMessage
 from weft_tasks.results import Answer, ReclaimStatus, TakeoverAttempt
+from weft_tasks.shards import WHOLE, Shard
 from weft_tasks.store.claims import Claims, Grant, Move, TakeoverAnswer, attempted_claim
 from weft_tasks.store.engines import Engines
 from weft_tasks.store.lifecycle import Changed, Lifecycle, OverdueEnd
@@ -24,13 +28,14 @@ SendTurn = Callable[[TurnMessage], bool]
 
 
 class StoreRenewal:
-    """Renews every claim in the store, whoever holds it, slice by slice (O3)."""
+    """Renews every claim in the shard, whoever holds it, slice by slice (O3)."""
 
-    def __init__(self, claims: Claims) -> None:
+    def __init__(self, claims: Claims, shard: Shard = WHOLE) -> None:
         self._claims = claims
+        self._shard = shard
 
     def list_held_workflow_ids(self) -> Sequence[HeldClaim]:
-        return self._claims.list_held()
+        return self._claims.list_held(self._shard)
 
     def renew_workflow_claim(self, claim: HeldClaim) -> Answer:
         return self._claims.renew(claim)
@@ -51,7 +56,9 @@ class StoreReclaim:
         send_turn: SendTurn,
         rng: random.Random,
         events: Events | None = None,
+        shard: Shard = WHOLE,
     ) -> None:
+        self._shard = shard
         self._workflows = workflows
         self._claims = claims
         self._engines = engines
@@ -62,16 +69,20 @@ class StoreReclaim:
 
     def list_reclaim_candidate_workflow_ids(self) -> Sequence[ReclaimCandidate]:
         """In random order, so that candidates which always fail never keep the others waiting."""
-        candidates = list(self._workflows.list_reclaim_candidates())
+        candidates = list(self._workflows.list_reclaim_candidates(self._shard))
         self._rng.shuffle(candidates)
         if any(candidate.kind is not CandidateKind.OVERDUE for candidate in candidates):
             self._placement = Placement(self._list_targets(candidates), candidates)
         return candidates
 
     def _list_targets(self, candidates: Sequence[ReclaimCandidate]) -> list[EngineLoad]:
-        """Without those that this pass finds deaf: two of them would take each other's workflows (O12)."""
+        """Without those that this pass, or one of another shard, finds deaf: two of them would take each other's
+        workflows (O12)."""
         found_deaf = {candidate.engine_id for candidate in candidates if candidate.kind is CandidateKind.DEAF_HOLDER}
-        return [load for load in self._workflows.list_engines_taking_work() if load.engine_id not in found_deaf]
+        if not self._shard.is_whole:
+            found_deaf |= self._workflows.list_deaf_holders()
+        loads = self._workflows.list_engines_taking_work(self._shard)
+        return [load for load in loads if load.engine_id not in found_deaf]
 
     def attempt_workflow_claim_takeover(self, candidate: ReclaimCandidate) -> TakeoverAttempt:
         if candidate.kind is CandidateKind.OVERDUE:
@@ -271,15 +282,16 @@ def _dice(engine_id: str, first: ReclaimCandidate) -> int:
 class StoreSignalPoll:
     """Wakes the parked workflows that have something to run for, and tells their owners."""
 
-    def __init__(self, signals: Signals, send_turn: SendTurn) -> None:
+    def __init__(self, signals: Signals, send_turn: SendTurn, shard: Shard = WHOLE) -> None:
         self._signals = signals
         self._send_turn = send_turn
+        self._shard = shard
 
     def list_parked_signal_waits(self) -> Sequence[ReadyWait]:
-        return self._signals.list_waiting()
+        return self._signals.list_waiting(self._shard)
 
     def list_ready_signal_waits(self) -> Sequence[ReadyWait]:
-        return self._signals.list_ready()
+        return self._signals.list_ready(self._shard)
 
     def has_buffered_signal(self, wait: ReadyWait) -> bool:
         return self._signals.has_buffered(wait)
@@ -294,16 +306,23 @@ class StoreSignalPoll:
 class StoreDeadlinePoll:
     """The signal poll, which also ends the workflows whose time is up."""
 
-    def __init__(self, wakes: StoreSignalPoll, lifecycle: Lifecycle, follow_up: Callable[[Changed], None]) -> None:
+    def __init__(
+        self,
+        wakes: StoreSignalPoll,
+        lifecycle: Lifecycle,
+        follow_up: Callable[[Changed], None],
+        shard: Shard = WHOLE,
+    ) -> None:
         self._wakes = wakes
         self._lifecycle = lifecycle
         self._follow_up = follow_up
+        self._shard = shard
 
     def list_parked_signal_waits(self) -> Sequence[ReadyWait | OverdueEnd]:
-        return (*self._lifecycle.list_overdue_ends(), *self._wakes.list_parked_signal_waits())
+        return (*self._lifecycle.list_overdue_ends(self._shard), *self._wakes.list_parked_signal_waits())
 
     def list_ready_signal_waits(self) -> Sequence[ReadyWait | OverdueEnd]:
-        return (*self._lifecycle.list_overdue_ends(), *self._wakes.list_ready_signal_waits())
+        return (*self._lifecycle.list_overdue_ends(self._shard), *self._wakes.list_ready_signal_waits())
 
     def has_buffered_signal(self, wait: ReadyWait | OverdueEnd) -> bool:
         return isinstance(wait, OverdueEnd) or self._wakes.has_buffered_signal(wait)
@@ -320,16 +339,17 @@ class StoreDeadlinePoll:
 class StoreUpdatePoll:
     """Wakes the parked workflows that have unanswered updates, and tells their owners."""
 
-    def __init__(self, updates: Updates, send_turn: SendTurn) -> None:
+    def __init__(self, updates: Updates, send_turn: SendTurn, shard: Shard = WHOLE) -> None:
         self._updates = updates
         self._send_turn = send_turn
+        self._shard = shard
 
     def list_held_workflow_ids(self) -> Sequence[PendingUpdate]:
         """Those with updates, no others: the list tells already what the question below would."""
-        return self._updates.list_held_with_pending()
+        return self._updates.list_held_with_pending(self._shard)
 
     def list_workflows_with_pending_updates(self) -> Sequence[PendingUpdate]:
-        return self._updates.list_held_with_pending()
+        return self._updates.list_held_with_pending(self._shard)
 
     def has_pending_updates(self, pending: PendingUpdate) -> bool:
         return True

@@ -16,12 +16,13 @@ from weft_tasks.errors import UpdateKeyConflict, WorkflowNotFound
 from weft_tasks.model import Json, TurnMessage, UpdateReceipt
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
+from weft_tasks.shards import WHOLE, Shard
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.inbox import IS_PARKED, Inbox
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.payloads import decode, say_the_same
-from weft_tasks.store.tables import is_unanswered, updates, workflows
+from weft_tasks.store.tables import in_shard, is_unanswered, updates, workflows
 from weft_tasks.tracing import current_trace
 
 UPDATES_PER_TURN = 100
@@ -141,12 +142,12 @@ class Updates:
 
     # -- the poll
 
-    def list_held_with_pending(self) -> Sequence[PendingUpdate]:
-        """Parked workflows with unanswered updates. The cost follows the updates, not the number parked."""
+    def list_held_with_pending(self, shard: Shard = WHOLE) -> Sequence[PendingUpdate]:
+        """Parked workflows of the shard with unanswered updates. The cost follows the updates, not those parked."""
         query = (
             select(workflows.c.id, workflows.c.run_id)
             .join(updates, and_(updates.c.workflow_id == workflows.c.id, updates.c.run_id == workflows.c.run_id))
-            .where(is_unanswered, *IS_PARKED)
+            .where(is_unanswered, *in_shard(updates.c.bucket, shard), *IS_PARKED)
             .distinct()
         )
         with self._database.reading() as connection:

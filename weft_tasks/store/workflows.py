@@ -30,6 +30,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from weft_tasks.errors import DamagedRow, WorkflowAlreadyExists, WorkflowNotFound
 from weft_tasks.model import NewWorkflow, TurnMessage, WorkflowInfo, WorkflowStatus
 from weft_tasks.settings import Settings
+from weft_tasks.shards import WHOLE, Shard
 from weft_tasks.store.clock import StoreClock, milliseconds, milliseconds_of, moment_of
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.liveness import Liveness
@@ -38,6 +39,7 @@ from weft_tasks.store.tables import (
     claims,
     engine_types,
     engines,
+    in_shard,
     is_not_running,
     is_running,
     outbox,
@@ -238,11 +240,11 @@ class Workflows:
 
     # -- the reclaim pass's lists
 
-    def list_reclaim_candidates(self) -> tuple[ReclaimCandidate, ...]:
-        """Everything that O4, O5, O9 and O12 make a candidate now. The cost follows the work due and the engines."""
+    def list_reclaim_candidates(self, shard: Shard = WHOLE) -> tuple[ReclaimCandidate, ...]:
+        """What O4, O5, O9 and O12 make a candidate now, in the shard. The cost follows the work due and the engines."""
         with self._database.reading() as connection:
             lost = self._holders_lost(connection)
-            rows = connection.execute(self._candidates(lost)).all()
+            rows = connection.execute(self._candidates(lost, shard)).all()
         overdue = {row.id for row in rows if row.kind == CandidateKind.OVERDUE}
         seen: dict[str, ReclaimCandidate] = {}
         for row in rows:
@@ -262,7 +264,7 @@ class Workflows:
         )
         return tuple(connection.execute(lost).scalars())
 
-    def _candidates(self, lost: tuple[str, ...]) -> Any:
+    def _candidates(self, lost: tuple[str, ...], shard: Shard) -> Any:
         held = workflows.c.engine_id.is_not(None)
         unowned = and_(
             is_running,
@@ -276,13 +278,16 @@ class Workflows:
             self._liveness.no_attempt_runs(),
             self._liveness.dispatch_is_overdue(),
         )
-        deaf = and_(is_running, held, self._liveness.holder_is_deaf())
+        ours = in_shard(workflows.c.bucket, shard)
         return union_all(
-            self._nominated(CandidateKind.SILENT_HOLDER).where(is_running, workflows.c.id.in_(_held_by(lost))),
-            self._nominated(CandidateKind.DEAF_HOLDER).where(deaf),
-            self._nominated(CandidateKind.UNOWNED).where(unowned),
-            self._nominated(CandidateKind.OVERDUE).where(overdue),
+            self._nominated(CandidateKind.SILENT_HOLDER).where(is_running, workflows.c.id.in_(_held_by(lost, shard))),
+            self._nominated(CandidateKind.DEAF_HOLDER).where(self._has_deaf_holder(), *ours),
+            self._nominated(CandidateKind.UNOWNED).where(unowned, *ours),
+            self._nominated(CandidateKind.OVERDUE).where(overdue, *ours),
         )
+
+    def _has_deaf_holder(self) -> ColumnElement[bool]:
+        return and_(is_running, workflows.c.engine_id.is_not(None), self._liveness.holder_is_deaf())
 
     def _nominated(self, kind: CandidateKind) -> Any:
         cooling = workflows.c.deposed_witnessed >= self._liveness.witnessed_ago(self._settings.claim_ttl)
@@ -298,9 +303,23 @@ class Workflows:
             case((cooling, workflows.c.deposed_engine_id)).label("deposed_engine_id"),
         )
 
-    def list_engines_taking_work(self) -> tuple[EngineLoad, ...]:
-        """The targets there are for a takeover now, in no order; the try locks and checks its target again (O4)."""
-        held = select(func.count()).select_from(claims).where(claims.c.engine_id == engines.c.id).scalar_subquery()
+    def list_deaf_holders(self) -> frozenset[str]:
+        """The engines that a reclaim pass over the whole store finds deaf now (O12). The cost follows the work due."""
+        query = select(workflows.c.engine_id).where(self._has_deaf_holder()).distinct()
+        with self._database.reading() as connection:
+            return frozenset(connection.execute(query).scalars())
+
+    def list_engines_taking_work(self, shard: Shard = WHOLE) -> tuple[EngineLoad, ...]:
+        """The targets there are for a takeover now, in no order; the try locks and checks its target again (O4).
+
+        Their claims are those of the shard: passes that run side by side each even out their own.
+        """
+        held = (
+            select(func.count())
+            .select_from(claims)
+            .where(claims.c.engine_id == engines.c.id, *in_shard(claims.c.bucket, shard))
+            .scalar_subquery()
+        )
         with self._database.reading() as connection:
             rows = connection.execute(
                 select(engines.c.id, held.label("claims")).where(self._liveness.can_take_work(engines))
@@ -382,8 +401,9 @@ def _status_of(connection: Connection, workflow_id: str) -> str:
     return status or "unknown"
 
 
-def _held_by(engine_ids: tuple[str, ...]) -> Any:
-    return select(claims.c.workflow_id).where(claims.c.engine_id.in_(engine_ids))
+def _held_by(engine_ids: tuple[str, ...], shard: Shard) -> Any:
+    ours = in_shard(claims.c.bucket, shard)
+    return select(claims.c.workflow_id).where(claims.c.engine_id.in_(engine_ids), *ours)
 
 
 def _described() -> Any:

@@ -20,6 +20,7 @@ from weft_tasks.model import EngineStatus, HeldClaim, TurnMessage, WorkflowStatu
 from weft_tasks.passes.targets import Targets
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
+from weft_tasks.shards import WHOLE, Shard
 from weft_tasks.store.claims import Claims, Grant, TakeoverAnswer
 from weft_tasks.store.engines import Engines, HeartbeatAnswer
 from weft_tasks.store.liveness import BACKOFF_AFTER_MAX
@@ -368,10 +369,11 @@ class FakeClaims:
     # -- renew
 
     @_verb
-    def list_held(self) -> tuple[HeldClaim, ...]:
+    def list_held(self, shard: Shard = WHOLE) -> tuple[HeldClaim, ...]:
         return tuple(
             HeldClaim(workflow_id=workflow_id, engine_id=claim.engine_id, epoch=claim.epoch)
             for workflow_id, claim in self.claims.items()
+            if shard.has(workflow_id)
         )
 
     def renew(self, claim: HeldClaim) -> Answer:
@@ -444,8 +446,8 @@ class FakeClaims:
     # -- what the reclaim pass reads
 
     @_verb
-    def list_reclaim_candidates(self) -> tuple[ReclaimCandidate, ...]:
-        found = ((row, self._candidate_kind(row)) for row in self.workflows.values())
+    def list_reclaim_candidates(self, shard: Shard = WHOLE) -> tuple[ReclaimCandidate, ...]:
+        found = ((row, self._candidate_kind(row)) for row in self.workflows.values() if shard.has(row.id))
         return tuple(self._candidate(row, kind) for row, kind in found if kind is not None)
 
     def _candidate_kind(self, row: FakeWorkflow) -> CandidateKind | None:
@@ -479,12 +481,18 @@ class FakeClaims:
         )
 
     @_verb
-    def list_engines_taking_work(self) -> tuple[EngineLoad, ...]:
+    def list_deaf_holders(self) -> frozenset[str]:
+        candidates = self.list_reclaim_candidates()
+        deaf = (c.engine_id for c in candidates if c.kind is CandidateKind.DEAF_HOLDER)
+        return frozenset(engine_id for engine_id in deaf if engine_id is not None)
+
+    @_verb
+    def list_engines_taking_work(self, shard: Shard = WHOLE) -> tuple[EngineLoad, ...]:
         return tuple(
             EngineLoad(
                 engine_id=engine.id,
                 types=frozenset((name, 1) for name in engine.types),
-                claims=len(self._held_by(engine.id)),
+                claims=sum(shard.has(row.id) for row in self._held_by(engine.id)),
             )
             for engine in self.engines.values()
             if self.takes_work(engine.id)
@@ -509,13 +517,14 @@ class FakeClaims:
     # -- what the polls read
 
     @_verb
-    def list_waiting(self) -> tuple[ReadyWait, ...]:
-        return tuple(self._wait(row, name) for row in self.workflows.values() if row.is_parked for name in row.waits)
+    def list_waiting(self, shard: Shard = WHOLE) -> tuple[ReadyWait, ...]:
+        parked = [row for row in self.workflows.values() if row.is_parked and shard.has(row.id)]
+        return tuple(self._wait(row, name) for row in parked for name in row.waits)
 
     @_verb
-    def list_ready(self) -> tuple[ReadyWait, ...]:
+    def list_ready(self, shard: Shard = WHOLE) -> tuple[ReadyWait, ...]:
         ready: dict[str, ReadyWait] = {}
-        for wait in self.list_waiting():
+        for wait in self.list_waiting(shard):
             if wait.deadline_passed or wait.name in self.workflows[wait.workflow_id].signals:
                 ready.setdefault(wait.workflow_id, wait)
         return tuple(ready.values())

@@ -10,11 +10,10 @@ from weft_tasks.celery_host.checks.workers import START_ENGINE, START_MAINTENANC
 from weft_tasks.celery_host.names import MAINTENANCE_QUEUE
 from weft_tasks.celery_host.words import counted
 from weft_tasks.model import EngineStatus
-from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
 from weft_tasks.store.engines import EngineInfo
 from weft_tasks.store.overview import Overview
-from weft_tasks.store.pass_marks import PassMark
+from weft_tasks.store.pass_marks import RUN_ONCE, PassMark
 
 START_BEAT = "celery -A APP beat"
 LATE_AFTER_INTERVALS = 3
@@ -57,8 +56,7 @@ def _silent(engine: EngineInfo, settings: Settings) -> Finding:
 
 def check_passes(overview: Overview, settings: Settings, workers: Workers | None) -> Iterator[Finding]:
     """Whether the passes run as often as they should, and end well. `workers` tells whose fault it is."""
-    kinds = {kind.value for kind in PassKind}
-    marks = [mark for mark in overview.passes if mark.kind in kinds]
+    marks = [mark for mark in overview.passes if mark.kind != RUN_ONCE]
     limit = LATE_AFTER_INTERVALS * settings.renew_interval
     late = [mark for mark in marks if mark.began_ago is None or mark.began_ago > limit]
     if late:
@@ -66,7 +64,7 @@ def check_passes(overview: Overview, settings: Settings, workers: Workers | None
     for mark in marks:
         yield from _ended_well(mark, settings)
     if not late:
-        yield ok("passes", "all four ran lately")
+        yield ok("passes", "all four ran lately" + (f", on each of {settings.shards} shards" * (settings.shards > 1)))
 
 
 def _ended_well(mark: PassMark, settings: Settings) -> Iterator[Finding]:
@@ -80,7 +78,7 @@ def _ended_well(mark: PassMark, settings: Settings) -> Iterator[Finding]:
         yield warning(
             "passes",
             f"the latest {mark.kind} pass took {mark.took.total_seconds():.1f} s, more than R",
-            "a faster database, or a longer weft_renew_interval (and weft_claim_ttl with it)",
+            "a faster database, more weft_shards, or a longer weft_renew_interval (and weft_claim_ttl with it)",
         )
 
 
