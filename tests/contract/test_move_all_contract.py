@@ -64,7 +64,7 @@ def test_what_many_leave_is_what_one_at_a_time_leaves(bed: StoreBed) -> None:
     assert first == second
     bed.claims.take_over("w3", first.run_id, "dead", first.epoch, "a")
 
-    own = {"id", "run_id", "created_at", "updated_at", "waiting_since_at", "turn_began_at"}
+    own = {"id", "bucket", "run_id", "created_at", "updated_at", "waiting_since_at", "turn_began_at"}
     one, other = (
         {key: value for key, value in bed.read(workflow_id)._mapping.items() if key not in own}
         for workflow_id in ("w2", "w3")
