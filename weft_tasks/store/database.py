@@ -255,9 +255,12 @@ def _begin_writing(connection: Connection, lock_wait: timedelta) -> None:
 @contextmanager
 def _waiting(sqlite: Any, statement: str, lock_wait: timedelta) -> Iterator[None]:
     """Execute `statement` once SQLite is not busy, for at most `lock_wait`. SQLite does not wait in the block either,
-    which is where a failure shows. Left to itself SQLite looks every 0.1 s after a while, and busy writers leave no gap that
-    it would see: while the 16 threads of a pass wrote, a heartbeat waited 3 to 5 s. Looking every 2 ms it waits under
-    1 s, and the pass takes half the time."""
+    which is where a failure shows.
+
+    Left to itself SQLite looks every 0.1 s after a while, and busy writers leave no gap that it would see: while the 16
+    threads of a pass wrote, a heartbeat waited 3 to 5 s. Looking every 2 ms it waits under 1 s, and the pass takes half
+    the time.
+    """
     ends = time.monotonic() + lock_wait.total_seconds()
     sqlite.execute("PRAGMA busy_timeout = 0")
     try:
