@@ -24,10 +24,12 @@ RECONNECT_S = 14
 
 
 class Fault(ABC):
-    """`begin` and `end` return soon. `node`: the engine that it makes unfit, whose workflows may move. `halts`: while
-    it lasts nobody can work, or nobody can tell; `lag_s`: how long after its end that may go on."""
+    """`begin` and `end` return soon. `node`: the engine that it makes unfit, whose workflows may move. `holds_down`: a
+    process that only its end starts again. `halts`: while it lasts nobody can work, or nobody can tell; `lag_s`: how
+    long after its end that may go on."""
 
     node: str | None = None
+    holds_down: str | None = None
     halts: ClassVar[bool] = False
     lag_s: ClassVar[float] = 0.0
     only: ClassVar[tuple[str, ...]] = ("postgres", "sqlite")
@@ -56,6 +58,7 @@ class Killed(Fault):
 
     def __post_init__(self) -> None:
         self.node = self.who if self.who.startswith("engine") else None
+        self.holds_down = self.who
 
     def begin(self, world: World) -> None:
         world.processes[self.who].kill()
@@ -121,6 +124,7 @@ class Stopped(Fault):
 
     def __post_init__(self) -> None:
         self.node = self.who if self.who.startswith("engine") else None
+        self.holds_down = self.who
 
     def begin(self, world: World) -> None:
         world.processes[self.who].terminate()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -59,6 +59,7 @@ class Scene:
     def workload(self, seconds: float, *, clients: int = CLIENTS, rate: float = RATE) -> Iterator[None]:
         """Clients send for that long; the block is where faults happen. At its end all settles, and is judged."""
         world, since = self.world, self.world.ledger.end
+        before = len(world.started_again)
         self.began = time.time()
         with ExitStack() as stack:
             watcher = stack.enter_context(Watcher(world, self.prefix))
@@ -72,6 +73,8 @@ class Scene:
             wait_until(lambda: self._has_begun(clients), what="the clients to send", timeout=timedelta(seconds=40))
             yield
             self._settle(processes)
+        if again := world.started_again[before:]:
+            self.figures["ended by themselves, and were started again"] = again
         self.facts = gather(world, self.prefix, since, watcher.seen, self.windows)
         self.findings = judge(self.facts, self.due_bound) + tuple(self._of_processes()) + tuple(self.expectations)
 
@@ -80,10 +83,7 @@ class Scene:
 
     def _settle(self, clients: Sequence[LocalProcess]) -> None:
         """The clients have their answers; then every collector is told to finish, and all complete."""
-        before = len(self.world.started_again)
         self.world.heal()
-        if len(self.world.started_again) > before:
-            self.figures["ended by themselves, and were started again"] = self.world.started_again[before:]
         without = []
         for client in clients:
             try:
@@ -155,12 +155,18 @@ class Scene:
         start = time.time()
         began: dict[int, float] = {}
         for at, is_end, index in moments:
-            self.pause(start + at - time.time())
+            self._supervise(start + at, {entries[open_].fault.holds_down for open_ in began})
             fault = entries[index].fault
             if is_end:
-                self.end(fault, began[index])
+                self.end(fault, began.pop(index))
             else:
                 began[index] = self.begin(fault)
+
+    def _supervise(self, until: float, held_down: Collection[str | None]) -> None:
+        """Until then what ends by itself is started again, within a second."""
+        while (left := until - time.time()) > 0:
+            self.world.supervise(held_down)
+            self.pause(min(left, 1.0))
 
     def pause(self, seconds: float) -> None:
         """Let the time of a fault pass: the one place where the bench only waits."""

@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -61,7 +61,7 @@ class World:
         self.logs = folder / "logs"
         self.ledger = Ledger(folder / "ledger.jsonl")
         self.started_again: list[str] = []
-        """Processes that had ended by themselves when all should have been well again."""
+        """Processes that had ended by themselves, as a worker does that finds no database at its start."""
         self._all_by_proxy, self._clocks, self._settings = all_by_proxy, clocks or {}, settings or {}
         self._small_disk = small_disk
         self._jumping = tuple(jumping)
@@ -132,12 +132,15 @@ class World:
         wait_until(self._is_well_again, what="three live engines that hear", timeout=LONG)
 
     def _is_well_again(self) -> bool:
-        """Start what has ended, also what ends only now, as a supervisor does."""
+        self.supervise()
+        return self.is_well()
+
+    def supervise(self, held_down: Collection[str | None] = ()) -> None:
+        """Start what has ended by itself, as a supervisor does; not what a fault holds down."""
         for name, process in self.processes.items():
-            if not process.is_running:
+            if name not in held_down and not process.is_running:
                 self.started_again.append(name)
                 process.start()
-        return self.is_well()
 
     def is_well(self) -> bool:
         try:

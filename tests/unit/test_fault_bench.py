@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from faults.checks import DUE_BOUND, Facts, Window, judge, longest_recovery_s
+from faults.kinds import Killed, Slow
 from faults.schedule import draw
 from faults.watcher import Beat, Seen, Stretch
+from faults.world import World
 
 AT = 1_000_000.0
 ENDED = 1
@@ -135,15 +138,22 @@ def test_an_engine_that_was_silent_for_long_or_under_a_fault_may_lose_its_workfl
     assert broken(taken_over("deaf", beat_age_s=1, windows=(no_redis,))) == []
 
 
-def test_a_timer_that_rings_early_is_found() -> None:
-    facts = good()
-    receipts = [{"kind": "start", "type": "alarm", "workflow": "p/alarm", "input": 2.0}]
-    turns = [turn(0, workflow_id="p/alarm"), turn(1, workflow_id="p/alarm")]
+def rings_after_a_second(seconds: float, **slept: Any) -> Facts:
+    """An alarm of so many seconds; `slept` are columns of its first turn."""
+    receipts = [{"kind": "start", "type": "alarm", "workflow": "p/alarm", "input": seconds}]
+    turns = [turn(0, workflow_id="p/alarm", **slept), turn(1, workflow_id="p/alarm")]
     alarm = row(id="p/alarm", type="alarm", run_id="r", status="completed", turn=2, epoch=1, state="{}")
-    rings = dataclasses.replace(
-        facts, receipts=receipts, turns=turns, workflows={"p/alarm": alarm}, signals=[], updates=[], effects=[]
+    return dataclasses.replace(
+        good(), receipts=receipts, turns=turns, workflows={"p/alarm": alarm}, signals=[], updates=[], effects=[]
     )
-    assert broken(rings) == ["no timer fired before its time"]
+
+
+def test_a_timer_that_rings_early_is_found() -> None:
+    assert broken(rings_after_a_second(2.0)) == ["no timer fired before its time"]
+
+
+def test_a_timer_rings_in_time_though_its_engine_was_frozen_in_the_middle_of_the_commit() -> None:
+    assert broken(rings_after_a_second(0.9, committed_at=int(AT * 1000) + 800)) == []
 
 
 def test_a_workflow_that_was_due_for_long_is_found_unless_nobody_could_work() -> None:
@@ -190,3 +200,25 @@ def test_a_schedule_leaves_an_engine_and_never_touches_one_subject_twice_at_once
 
 def test_a_bound_is_longer_than_what_the_rules_allow() -> None:
     assert timedelta(seconds=4 + 2 + 3) == DUE_BOUND
+
+
+# -- the bench's supervisor
+
+
+def test_what_ended_by_itself_is_started_again_and_what_a_fault_holds_down_is_not(tmp_path: Path) -> None:
+    world: Any = World("sqlite", tmp_path)
+    world.engines = {"engine-1": StubProcess(is_running=False)}
+    world.maintenance = StubProcess(is_running=False)
+    world.beats = {"beat-1": StubProcess(is_running=True)}
+    world.supervise({Killed("engine-1").holds_down, Slow("redis", 0.2).holds_down})
+    assert world.started_again == ["maintenance"]
+    assert world.maintenance.is_running
+    assert not world.engines["engine-1"].is_running
+
+
+@dataclasses.dataclass
+class StubProcess:
+    is_running: bool
+
+    def start(self) -> None:
+        self.is_running = True
