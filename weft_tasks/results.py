@@ -107,14 +107,26 @@ class TakeoverAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassResult(Generic[StatusT]):
+class Part:
+    """A pass over a shard of the store."""
+
+    kind: PassKind
+    shard: Shard = WHOLE
+
+    @property
+    def name(self) -> str:
+        """Its kind, and its shard if it is one of several: that of its lock, its mark and its reports."""
+        return self.shard.named(self.kind.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassResult(Part, Generic[StatusT]):
     """One sweep: outcomes in the order of the work list, and how many items ended in each status.
 
     `unreached` items have no outcome. `error` says why the work list could not be read. `split_slices` counts the
     slices that did not work as a whole and were retried claim by claim; `split_reason` says why the first one did not.
     """
 
-    kind: PassKind
     status: PassStatus
     started_at: datetime
     finished_at: datetime
@@ -123,17 +135,11 @@ class PassResult(Generic[StatusT]):
     error: str | None = None
     split_slices: int = 0
     split_reason: str | None = None
-    shard: Shard = WHOLE
     counts: Mapping[str, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         counts = Counter(outcome.status for outcome in self.outcomes)
         object.__setattr__(self, "counts", MappingProxyType({status.value: n for status, n in counts.items()}))
-
-    @property
-    def name(self) -> str:
-        """Its kind, and its shard if it is one of several."""
-        return self.shard.named(self.kind.value)
 
     @property
     def duration(self) -> timedelta:
@@ -144,19 +150,12 @@ class PassResult(Generic[StatusT]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassFailed:
+class PassFailed(Part):
     """A pass that raised instead of returning a result. What it did before that is not known."""
 
-    kind: PassKind
     error: str
     started_at: datetime
     finished_at: datetime
-    shard: Shard = WHOLE
-
-    @property
-    def name(self) -> str:
-        """Its kind, and its shard if it is one of several."""
-        return self.shard.named(self.kind.value)
 
 
 PassReport: TypeAlias = PassResult[Any] | PassFailed

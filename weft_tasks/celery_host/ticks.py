@@ -11,7 +11,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +23,7 @@ from weft_tasks.passes.run_once import run_in_order, run_part
 from weft_tasks.passes.sweep import PassContext
 from weft_tasks.passes.targets import Targets
 from weft_tasks.results import (
+    Part,
     PassFailed,
     PassKind,
     PassReport,
@@ -57,19 +57,6 @@ _FINE = frozenset({"renewed", "reclaimed", "redispatched", "not-eligible", "woke
 
 Report = dict[str, Any]
 """What a task returns: small JSON that reads well in Flower."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """A pass over a shard."""
-
-    kind: PassKind
-    shard: Shard
-
-    @property
-    def name(self) -> str:
-        """Of its lock, its mark and its reports."""
-        return self.shard.named(self.kind.value)
 
 
 def run_once_limit(settings: Settings) -> timedelta:
@@ -114,15 +101,15 @@ class Ticks:
 
     def tick(self, kind: PassKind, shard: Shard = WHOLE) -> Report:
         """Run the pass unless it began less than R/2 ago or runs already; a skip is a result, never a wait."""
-        return self._reported(_Part(kind=kind, shard=shard), self._tick)
+        return self._reported(Part(kind=kind, shard=shard), self._tick)
 
-    def _tick(self, part: _Part) -> Report:
+    def _tick(self, part: Part) -> Report:
         mark = self._store.pass_marks.read(part.name)
         if self._is_recent(mark):
             return self._skipped(part, {"skipped": "recent", "began_ago_s": round((mark.began_ago_ms or 0) / 1000, 3)})
         return self._run_until_answered(part, mark, even_if_recent=False)
 
-    def _reported(self, part: _Part, run: Callable[[_Part], Report]) -> Report:
+    def _reported(self, part: Part, run: Callable[[Part], Report]) -> Report:
         """A store that does not answer is one line per tick, and no traceback: the next tick tries again."""
         started_at = self._context.clock.now()
         try:
@@ -132,7 +119,7 @@ class Ticks:
             self._events.emit(_completed(failed))
             return _shown(failed)
 
-    def _failed(self, part: _Part, error: StoreUnavailable, started_at: datetime) -> PassFailed:
+    def _failed(self, part: Part, error: StoreUnavailable, started_at: datetime) -> PassFailed:
         finished_at = self._context.clock.now()
         return PassFailed(
             kind=part.kind, shard=part.shard, error=str(error), started_at=started_at, finished_at=finished_at
@@ -140,13 +127,13 @@ class Ticks:
 
     def run_requested(self, kind: PassKind, shard: Shard = WHOLE) -> Report:
         """Run the pass now, for somebody who knows of work (O6); if it runs already, it runs again right after."""
-        return self._reported(_Part(kind=kind, shard=shard), self._run_requested)
+        return self._reported(Part(kind=kind, shard=shard), self._run_requested)
 
-    def _run_requested(self, part: _Part) -> Report:
+    def _run_requested(self, part: Part) -> Report:
         self._store.pass_marks.request(part.name)
         return self._run_until_answered(part, self._store.pass_marks.read(part.name), even_if_recent=True)
 
-    def _run_until_answered(self, part: _Part, mark: PassMark, *, even_if_recent: bool) -> Report:
+    def _run_until_answered(self, part: Part, mark: PassMark, *, even_if_recent: bool) -> Report:
         """Requests are counted before their lock is tried and looked at after ours is let go: none falls between."""
         while True:
             report = self._run_locked(part, mark, even_if_recent=even_if_recent)
@@ -155,14 +142,14 @@ class Ticks:
                 return report
             mark, even_if_recent = after, True
 
-    def _run_locked(self, part: _Part, mark: PassMark, *, even_if_recent: bool) -> Report:
+    def _run_locked(self, part: Part, mark: PassMark, *, even_if_recent: bool) -> Report:
         token = self._token()
         with self._locks.acquire(part.name, token) as acquisition:
             if acquisition.outcome is FlightOutcome.HELD_BY_ANOTHER:
                 return self._skipped(part, {"skipped": "running", **_shown_holder(acquisition)})
             if acquisition.outcome is FlightOutcome.UNKNOWN and not self._may_run_unlocked(part.kind, mark):
                 return self._skipped(part, {"skipped": "lock-unknown", "reason": acquisition.reason})
-            if not self._begin(part, token, even_if_recent=even_if_recent):
+            if not self._store.pass_marks.begin(part.name, token, even_if_recent=even_if_recent):
                 return self._skipped(part, {"skipped": "recent"})
             ended = self._run(part)
             report = _shown(ended)
@@ -174,11 +161,7 @@ class Ticks:
             self._flush()
             return report
 
-    def _begin(self, part: _Part, token: str, *, even_if_recent: bool) -> bool:
-        is_of_shard = not part.shard.is_whole
-        return self._store.pass_marks.begin(part.name, token, even_if_recent=even_if_recent, is_of_shard=is_of_shard)
-
-    def _run(self, part: _Part) -> PassReport:
+    def _run(self, part: Part) -> PassReport:
         context = self._context_of(part.shard)
         report = run_part(
             part.kind, self._targets(part.shard), context, lambda result: self._events.emit(_completed(result))
@@ -194,8 +177,9 @@ class Ticks:
         return report
 
     def _context_of(self, shard: Shard) -> PassContext:
-        context = self._contexts.get(shard)
-        return self._contexts.setdefault(shard, self._context.for_shard(shard)) if context is None else context
+        if shard not in self._contexts:
+            self._contexts.setdefault(shard, self._context.for_shard(shard))
+        return self._contexts[shard]
 
     def _tidy_up(self) -> None:
         """What comes after a reclaim pass can wait for the next one, so that nothing in it fails the tick."""
@@ -233,7 +217,7 @@ class Ticks:
     def _may_run_unlocked(self, kind: PassKind, mark: PassMark) -> bool:
         return may_run_unlocked(kind, since_last_begin=mark.began_ago, claim_ttl=self._settings.claim_ttl)
 
-    def _skipped(self, part: _Part, why: Report) -> Report:
+    def _skipped(self, part: Part, why: Report) -> Report:
         self._store.pass_marks.count_skip(part.name)
         return {"pass": part.name, **why}
 
@@ -256,7 +240,7 @@ class Ticks:
 
     def _run_all(self, token: str) -> Report:
         self._store.pass_marks.begin(RUN_ONCE, token, even_if_recent=True)
-        runs = [(shard, self._run_shard(shard, token)) for shard in shards_of(self._settings.shards)]
+        runs = [self._run_shard(shard, token) for shard in shards_of(self._settings.shards)]
         report = _shown_runs(runs)
         took = timedelta(seconds=report["seconds"])
         self._store.pass_marks.finish(RUN_ONCE, token, json.dumps(report), took=took)
@@ -264,12 +248,12 @@ class Ticks:
         return report
 
     def _run_shard(self, shard: Shard, token: str) -> RunOnceResult:
-        return run_in_order(lambda kind: self._run_marked(_Part(kind=kind, shard=shard), token), self._context.clock)
+        return run_in_order(lambda kind: self._run_marked(Part(kind=kind, shard=shard), token), self._context.clock)
 
-    def _run_marked(self, part: _Part, token: str) -> PassReport:
+    def _run_marked(self, part: Part, token: str) -> PassReport:
         started_at = self._context.clock.now()
         try:
-            self._begin(part, token, even_if_recent=True)
+            self._store.pass_marks.begin(part.name, token, even_if_recent=True)
             report = self._run(part)
             self._store.pass_marks.finish(part.name, token, json.dumps(_shown(report)), took=_took(report))
             return report
@@ -344,13 +328,12 @@ def _shown(report: PassReport) -> Report:
     return shown
 
 
-def _shown_runs(runs: Sequence[tuple[Shard, RunOnceResult]]) -> Report:
+def _shown_runs(runs: Sequence[RunOnceResult]) -> Report:
     """The runs of all shards as one."""
-    (_, first), (_, last) = runs[0], runs[-1]
     return {
-        "run_once": [_shown(part) for _, result in runs for part in result.parts],
-        "failed": [shard.named(kind.value) for shard, result in runs for kind in result.failed],
-        "seconds": round((last.finished_at - first.started_at).total_seconds(), 3),
+        "run_once": [_shown(part) for run in runs for part in run.parts],
+        "failed": [part.name for run in runs for part in run.parts if part.kind in run.failed],
+        "seconds": round((runs[-1].finished_at - runs[0].started_at).total_seconds(), 3),
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -58,9 +57,13 @@ def _run_pass(kind: PassKind, target: Any, context: PassContext) -> PassResult[A
     try:
         return _PASS_OF[kind](target, context)
     except Exception as error:
-        finished_at = context.clock.now()
-        failed = PassFailed(kind=kind, error=reason_of(error), started_at=started_at, finished_at=finished_at)
-        return replace(failed, shard=context.shard)
+        return PassFailed(
+            kind=kind,
+            shard=context.shard,
+            error=reason_of(error),
+            started_at=started_at,
+            finished_at=context.clock.now(),
+        )
 
 
 _PASS_OF: Final[Mapping[PassKind, Callable[[Any, PassContext], PassResult[Any]]]] = MappingProxyType(

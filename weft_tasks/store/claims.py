@@ -34,7 +34,6 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from weft_tasks.errors import StoreUnavailable
 from weft_tasks.events import ClaimAttempted, ClaimOutcome
@@ -43,7 +42,7 @@ from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
 from weft_tasks.shards import WHOLE, Shard, bucket_of
 from weft_tasks.store.clock import StoreClock, milliseconds
-from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.database import AnyRow, Database, insert_into
 from weft_tasks.store.history import NewEntry, record_all, record_released
 from weft_tasks.store.json_rows import NUMBER, TEXT, Columns, rows_of
 from weft_tasks.store.liveness import Liveness
@@ -221,7 +220,7 @@ class Claims:
             now,
             func.coalesce(self._expiry(named.c.engine_id), now),
         )
-        insertion = _insert_of(connection).from_select(
+        insertion = insert_into(connection, claims).from_select(
             ["workflow_id", "engine_id", "bucket", "epoch", "claimed_at", "expires_at"],
             # SQLite takes the ON of a conflict for that of a join, unless a WHERE comes before.
             rows.where(true()).order_by(named.c.workflow_id),
@@ -473,10 +472,6 @@ def _is_as_named(named: FromClause) -> ColumnElement[bool]:
         workflows.c.epoch == named.c.epoch,
         or_(holder == named.c.holder, and_(holder.is_(None), named.c.holder.is_(None))),
     )
-
-
-def _insert_of(connection: Connection) -> Any:
-    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(claims)
 
 
 def _lock_claims(connection: Connection, which: ColumnElement[bool]) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from weft_tasks.errors import StoreUnavailable
-from weft_tasks.store.database import Database
+from weft_tasks.store.database import Database, insert_into
 from weft_tasks.store.tables import counters
 
 Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
@@ -39,8 +38,7 @@ class Counters:
         ]
         try:
             with self._database.transaction() as connection:
-                dialect: Any = sqlite if self._database.is_sqlite else postgresql
-                adding = dialect.insert(counters).values(rows)
+                adding = insert_into(connection, counters).values(rows)
                 connection.execute(
                     adding.on_conflict_do_update(
                         index_elements=[counters.c.name, counters.c.labels],

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from sqlalchemy import URL, Connection, Engine, NullPool, QueuePool, Row, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, QueuePool, Row, Table, create_engine, event, make_url
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
@@ -122,6 +123,11 @@ class Database:
         """Close this process's idle connections."""
         if self._engine is not None and self._pid == os.getpid():
             self._engine.dispose()
+
+
+def insert_into(connection: Connection, table: Table) -> Any:
+    """The insert of the connection's dialect, which can say what a conflict does."""
+    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
 
 
 @contextmanager
@@ -246,14 +252,14 @@ def _build_sqlite(url: URL, limits: Limits, pool: dict[str, Any]) -> Engine:
 
 def _begin_writing(connection: Connection, lock_wait: timedelta) -> None:
     """Take SQLite's write lock. Raises OperationalError if it was not free for `lock_wait`."""
-    sqlite: Any = connection.connection.dbapi_connection
-    with _waiting(sqlite, "BEGIN IMMEDIATE", lock_wait):
-        if not sqlite.in_transaction:
+    driver: Any = connection.connection.dbapi_connection
+    with _waiting(driver, "BEGIN IMMEDIATE", lock_wait):
+        if not driver.in_transaction:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 @contextmanager
-def _waiting(sqlite: Any, statement: str, lock_wait: timedelta) -> Iterator[None]:
+def _waiting(driver: Any, statement: str, lock_wait: timedelta) -> Iterator[None]:
     """Execute `statement` once SQLite is not busy, for at most `lock_wait`. SQLite does not wait in the block either,
     which is where a failure shows.
 
@@ -262,19 +268,19 @@ def _waiting(sqlite: Any, statement: str, lock_wait: timedelta) -> Iterator[None
     the time.
     """
     ends = time.monotonic() + lock_wait.total_seconds()
-    sqlite.execute("PRAGMA busy_timeout = 0")
+    driver.execute("PRAGMA busy_timeout = 0")
     try:
-        while _was_busy(sqlite, statement) and time.monotonic() < ends:
+        while _was_busy(driver, statement) and time.monotonic() < ends:
             time.sleep(LOOK_AGAIN_S)
         yield
     finally:
-        sqlite.execute(f"PRAGMA busy_timeout = {milliseconds(lock_wait)}")
+        driver.execute(f"PRAGMA busy_timeout = {milliseconds(lock_wait)}")
 
 
-def _was_busy(sqlite: sqlite3.Connection, statement: str) -> bool:
+def _was_busy(driver: sqlite3.Connection, statement: str) -> bool:
     """Whether a lock was not free; any other error shows when the statement is repeated."""
     try:
-        sqlite.execute(statement)
+        driver.execute(statement)
     except sqlite3.OperationalError as error:
         return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
     return False

@@ -11,17 +11,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Select, case, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
 from weft_tasks.shards import shards_of
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
-from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.database import AnyRow, Database, insert_into
 from weft_tasks.store.payloads import decode
 from weft_tasks.store.tables import passes
 
 RUN_ONCE = "run-once"
+_KINDS = frozenset(kind.value for kind in PassKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +29,16 @@ class PassMark:
     """What the store knows of the latest pass of a kind. Ages are measured by the database's clock."""
 
     kind: str
-    began_at: datetime | None
-    finished_at: datetime | None
-    began_ago_ms: int | None
-    skipped: int
-    requested: int
-    runs: int
+    began_at: datetime | None = None
+    finished_at: datetime | None = None
+    began_ago_ms: int | None = None
+    skipped: int = 0
+    requested: int = 0
+    runs: int = 0
     """Passes of this kind that ended, ever, and how long they took together."""
-    ran_ms: int
-    token: str | None
-    result: dict[str, Any] | None
+    ran_ms: int = 0
+    token: str | None = None
+    result: dict[str, Any] | None = None
 
     @property
     def began_ago(self) -> timedelta | None:
@@ -69,7 +69,7 @@ class PassMarks:
         shards = shards_of(settings.shards)
         self._names = (*(shard.named(kind.value) for kind in PassKind for shard in shards), RUN_ONCE)
 
-    def begin(self, kind: str, token: str, *, even_if_recent: bool = False, is_of_shard: bool = False) -> bool:
+    def begin(self, kind: str, token: str, *, even_if_recent: bool = False) -> bool:
         """Mark the pass as begun now by `token`, without a result yet. False if it began less than R/2 ago.
 
         The first pass of a shard makes its mark: no schema knows how many there will be. A mark from the future
@@ -81,7 +81,7 @@ class PassMarks:
         values = {"began_at": now, "token": token, "finished_at": None, "result": None}
         begins = update(passes).where(passes.c.kind == kind).values(values)
         with self._database.transaction() as connection:
-            if is_of_shard:
+            if _is_of_one_of_several_shards(kind):
                 _make(connection, kind)
             return bool(connection.execute(begins if even_if_recent else begins.where(is_stale)).rowcount)
 
@@ -112,7 +112,7 @@ class PassMarks:
     def read(self, kind: str) -> PassMark:
         with self._database.reading() as connection:
             row = connection.execute(self._marks().where(passes.c.kind == kind)).one_or_none()
-        return _never_begun(kind) if row is None else _mark(row)
+        return PassMark(kind=kind) if row is None else _mark(row)
 
     def read_all(self) -> Mapping[str, PassMark]:
         """The marks of every pass that runs by these settings, in the order in which they run, `run-once` last.
@@ -120,31 +120,21 @@ class PassMarks:
         Those of another number of shards stay in the store, and are not shown."""
         with self._database.reading() as connection:
             found = {row.kind: row for row in connection.execute(self._marks())}
-        return {name: _mark(found[name]) if name in found else _never_begun(name) for name in self._names}
+        return {name: _mark(found[name]) if name in found else PassMark(kind=name) for name in self._names}
 
     def _marks(self) -> Select[Any]:
         return select(passes, (self._clock.now() - passes.c.began_at).label("age"))
 
 
+def _is_of_one_of_several_shards(name: str) -> bool:
+    """Only the marks of the whole store are there from the migration on."""
+    kind, bracket, _ = name.partition("[")
+    return bool(bracket) and kind in _KINDS
+
+
 def _make(connection: Connection, kind: str) -> None:
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    new = dialect.insert(passes).values(kind=kind, requested=0, skipped=0, runs=0, ran_ms=0)
+    new = insert_into(connection, passes).values(kind=kind, requested=0, skipped=0, runs=0, ran_ms=0)
     connection.execute(new.on_conflict_do_nothing(index_elements=[passes.c.kind]))
-
-
-def _never_begun(kind: str) -> PassMark:
-    return PassMark(
-        kind=kind,
-        began_at=None,
-        finished_at=None,
-        began_ago_ms=None,
-        skipped=0,
-        requested=0,
-        runs=0,
-        ran_ms=0,
-        token=None,
-        result=None,
-    )
 
 
 def _mark(row: AnyRow) -> PassMark:

@@ -25,14 +25,13 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from weft_tasks.errors import DamagedRow, WorkflowAlreadyExists, WorkflowNotFound
 from weft_tasks.model import NewWorkflow, TurnMessage, WorkflowInfo, WorkflowStatus
 from weft_tasks.settings import Settings
 from weft_tasks.shards import WHOLE, Shard
 from weft_tasks.store.clock import StoreClock, milliseconds, milliseconds_of, moment_of
-from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.database import AnyRow, Database, insert_into
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import DebtKind
 from weft_tasks.store.tables import (
@@ -392,8 +391,7 @@ def delete_runs(connection: Connection, run_ids: Sequence[str]) -> None:
 
 def _insert_if_free(connection: Connection) -> Any:
     """An error would abort the caller's transaction on PostgreSQL; a conflict that does nothing leaves it usable."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    return dialect.insert(workflows).on_conflict_do_nothing(index_elements=[workflows.c.id])
+    return insert_into(connection, workflows).on_conflict_do_nothing(index_elements=[workflows.c.id])
 
 
 def _status_of(connection: Connection, workflow_id: str) -> str:

@@ -64,7 +64,8 @@ def check_passes(overview: Overview, settings: Settings, workers: Workers | None
     for mark in marks:
         yield from _ended_well(mark, settings)
     if not late:
-        yield ok("passes", "all four ran lately" + (f", on each of {settings.shards} shards" * (settings.shards > 1)))
+        where = "" if settings.shards == 1 else f", on each of {settings.shards} shards"
+        yield ok("passes", f"all four ran lately{where}")
 
 
 def _ended_well(mark: PassMark, settings: Settings) -> Iterator[Finding]:
