@@ -124,7 +124,7 @@ bench: bench-peers ## all benchmarks, half an hour, or those of BENCH='NAME …'
 bench-check: install ## the last `make bench` against benchmarks/baseline.json
 	$(BIN)/python -m benchmarks.table check
 
-bench-docs: bench-peers ## docs/performance.md and its picture from the last `make bench`
+bench-docs: bench-peers ## docs/performance.md and its pictures from the last `make bench`
 	$(BIN)/python -m benchmarks.table docs
 
 # -- checks

@@ -7,6 +7,7 @@ changing order, and a ratio is the median of the rounds' own ratios. A first rou
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -167,16 +168,28 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def main(name: str, measure: Callable[[argparse.Namespace], Report], parser: argparse.ArgumentParser) -> None:
-    """Measure, print the JSON and a line for each row, keep it in var/benchmarks; exit with 1 if a goal is missed."""
+    """Measure, print the JSON and a line for each row, keep JSON and picture; exit with 1 if a goal is missed."""
+    parser.add_argument("--reports", type=Path, default=REPORTS, metavar="FOLDER", help="where to keep what was found")
     arguments = parser.parse_args()
     report = measure(arguments)
-    text = json.dumps(report.as_json(), indent=2)
-    REPORTS.mkdir(parents=True, exist_ok=True)
-    (REPORTS / f"{name}.json").write_text(text + "\n")
-    print(text)
+    keep(report, arguments.reports)
+    print(json.dumps(report.as_json(), indent=2))
     for row in report.rows:
         print(row.line())
     sys.exit(0 if all(row.passed is not False for row in report.rows) else 1)
+
+
+def keep(report: Report, folder: Path) -> None:
+    """NAME.json and NAME.svg. Without matplotlib, which only `pip install '.[bench]'` brings, there is no picture."""
+    found = report.as_json()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{report.name}.json").write_text(json.dumps(found, indent=2) + "\n")
+    if importlib.util.find_spec("matplotlib") is None:
+        print("no picture: matplotlib is not installed (pip install '.[bench]')", file=sys.stderr)
+        return
+    from benchmarks.picture import draw_report
+
+    draw_report(found, folder / f"{report.name}.svg")
 
 
 def parser_of(text: str | None, *, rounds: int) -> argparse.ArgumentParser:

@@ -3,7 +3,7 @@
 python -m benchmarks.table run [NAME …]     runs them (all without names); each writes var/benchmarks/NAME.json
 python -m benchmarks.table show             prints the table of what is there
 python -m benchmarks.table check            compares with benchmarks/baseline.json; exit status 1 if a bound is broken
-python -m benchmarks.table docs             writes docs/performance.md and docs/images/performance.svg
+python -m benchmarks.table docs             writes docs/performance.md and its pictures, docs/images/performance*
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ NAMES = (
 LONGEST_S = 400
 BASELINE = Path(__file__).with_name("baseline.json")
 PAGE = Path("docs/performance.md")
-PICTURE = Path("docs/images/performance.svg")
+PICTURE = PAGE.parent / "images" / "performance.svg"
+PICTURES = PAGE.parent / "images" / "performance"
+"""One for each benchmark."""
 INTRODUCTION = Path(__file__).with_name("performance_introduction.md")
 
 
@@ -96,8 +98,8 @@ def check() -> bool:
 
 
 def write_docs() -> None:
-    """The page and its picture, from the reports of the last run."""
-    from benchmarks.picture import draw
+    """The page and its pictures, from the reports of the last run."""
+    from benchmarks.picture import draw_goals, draw_report
 
     found = list(reports())
     machine = found[0]["machine"]
@@ -114,14 +116,22 @@ def write_docs() -> None:
         "![How far each figure is from its goal](images/performance.svg)",
     ]
     for report in found:
-        lines += ["", f"`{report['command']}`", "", "| what | reference | ours | theirs | measured | goal | |"]
+        picture = PICTURES / f"{report['name']}.svg"
+        draw_report(report, picture)
+        lines += [
+            "",
+            f"`{report['command']}`",
+            "",
+            f"![{report['name']}: figures, rounds and goals]({picture.relative_to(PAGE.parent)})",
+        ]
+        lines += ["", "| what | reference | ours | theirs | measured | goal | |"]
         lines += ["|---|---|---|---|---|---|---|", *map(_cells, report["rows"])]
     missing = [f"`{name}`" for name in NAMES if name not in {report["name"] for report in found}]
     if missing:
         lines += ["", f"Not measured in this run: {', '.join(missing)}."]
     PAGE.write_text("\n".join(lines) + "\n")
-    draw([row for report in found for row in report["rows"]], PICTURE)
-    print(f"{PAGE} and {PICTURE}")
+    draw_goals([row for report in found for row in report["rows"]], PICTURE)
+    print(f"{PAGE}, {PICTURE} and {PICTURES}/")
 
 
 def _cells(row: dict[str, Any]) -> str:

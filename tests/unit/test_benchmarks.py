@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 
 from benchmarks import table
-from benchmarks.measuring import Row, compared, interleave, percentile
+from benchmarks.measuring import Report, Row, compared, interleave, keep, percentile
 
 
 def row(value: float | None, bound: Any, goal: float) -> Row:
@@ -74,3 +76,67 @@ def test_the_check_goes_by_the_baseline(
 def test_every_benchmark_of_the_table_is_a_module() -> None:
     folder = Path(table.__file__).parent
     assert [name for name in table.NAMES if not (folder / f"{name}.py").exists()] == []
+
+
+# -- pictures
+
+
+def report_of(*rows: Row) -> Report:
+    return Report(name="renewal", rows=rows)
+
+
+def compared_row() -> Row:
+    spent = {"ours": [1.0, 2.0, 3.0], "reference": [1.0, 1.0, 1.0]}
+    return compared(spent, name="slow", what="w", reference="x", bound="at most", goal=1.5)
+
+
+def test_a_benchmark_leaves_its_json_and_a_picture_with_each_round_of_each_row_that_was_measured(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("matplotlib")
+    keep(report_of(compared_row(), row(None, "at most", 1)), tmp_path)
+    assert [each["value"] for each in json.loads((tmp_path / "renewal.json").read_text())["rows"]] == [2.0, None]
+    picture = (tmp_path / "renewal.svg").read_text()
+    assert picture.count("goal at ") == 1
+    assert "slow: 2 x (2000 against 1000 ms), goal at most 1.5" in picture
+    dots = picture.split('<g id="rounds-slow">')[1].split('<g id=')[0]
+    assert dots.count("<use ") == 3
+
+
+def test_the_same_figures_give_the_same_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pictures = []
+    for _ in range(2):
+        keep(report_of(compared_row()), tmp_path)
+        pictures.append((tmp_path / "renewal.svg").read_bytes())
+    assert pictures[0] == pictures[1]
+
+
+def test_without_matplotlib_there_is_the_json_and_a_word_about_the_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    keep(report_of(compared_row()), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["renewal.json"]
+    assert "pip install '.[bench]'" in capsys.readouterr().err
+
+
+def test_the_page_shows_a_picture_below_each_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    keep(report_of(compared_row()), table.REPORTS)
+    table.write_docs()
+    page = (tmp_path / table.PAGE).read_text()
+    assert (
+        "`python -m benchmarks.renewal`\n\n![renewal: figures, rounds and goals](images/performance/renewal.svg)"
+        in page
+    )
+    assert (tmp_path / "docs/images/performance/renewal.svg").exists()
+    assert (tmp_path / "docs/images/performance.svg").exists()
+
+
+def test_every_picture_that_the_page_shows_is_there() -> None:
+    page = (ROOT / "docs/performance.md").read_text()
+    shown = re.findall(r"!\[[^]]*\]\(([^)]*)\)", page)
+    assert len(shown) == 1 + len(re.findall(r"^`python -m benchmarks\.\w+`$", page, re.MULTILINE))
+    assert [name for name in shown if not (ROOT / "docs" / name).exists()] == []
