@@ -52,7 +52,7 @@ from weft_tasks.store.tables import claims, engines, in_shard, is_running, workf
 _MOVE: Columns = {"workflow_id": TEXT, "run_id": TEXT, "holder": TEXT, "epoch": NUMBER, "target": TEXT}
 _GRANTED: Columns = {"workflow_id": TEXT, "engine_id": TEXT, "bucket": NUMBER, "epoch": NUMBER}
 SLICE = 1000
-"""Claims that one statement renews or deletes; well below SQLite's limit on variables."""
+"""Claims that one statement renews, releases or deletes; well below SQLite's limit on variables."""
 
 
 class TakeoverAnswer(StrEnum):
@@ -406,10 +406,9 @@ class Claims:
         """Release what the engine holds but does not run at this moment; returns how many (O6).
 
         A workflow that somebody has locked just now is left out, so that no open transaction of a user holds up the
-        others: call it again.
+        others: call it again. Raises StoreUnavailable, and may have released some by then: call it again.
         """
-        with self._database.transaction() as connection:
-            return self._release(connection, engine_id, "draining", _free_of(engine_id, not_(workflows.c.attempt_open)))
+        return self._release_free(engine_id, "draining", not_(workflows.c.attempt_open))
 
     def release_all(self, engine_id: str) -> int:
         """Release what the engine holds. A turn that is still open was aborted by the stop and does not count towards
@@ -417,8 +416,17 @@ class Claims:
 
         A workflow that somebody has locked just now is left to the takeover from the engine, which stops next.
         """
-        with self._database.transaction() as connection:
-            return self._release(connection, engine_id, "stopping", _free_of(engine_id))
+        return self._release_free(engine_id, "stopping")
+
+    def _release_free(self, engine_id: str, reason: str, *which: ColumnElement[bool]) -> int:
+        """A transaction for every thousand: however many there are, no statement takes longer than one may."""
+        total = 0
+        while True:
+            with self._database.transaction() as connection:
+                released = self._release(connection, engine_id, reason, _some_free_of(engine_id, *which))
+            total += released
+            if released < SLICE:
+                return total
 
     def _release(self, connection: Connection, engine_id: str, reason: str, *which: ColumnElement[bool]) -> int:
         released = connection.execute(
@@ -481,14 +489,15 @@ def _lock_claims(connection: Connection, which: ColumnElement[bool]) -> None:
         connection.execute(select(claims.c.workflow_id).where(which).order_by(claims.c.workflow_id).with_for_update())
 
 
-def _free_of(engine_id: str, *which: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Those of the engine's workflows that nobody has locked; they are locked with this. Found by its claims, so that
-    the cost follows them and not the workflows there are."""
+def _some_free_of(engine_id: str, *which: ColumnElement[bool]) -> ColumnElement[bool]:
+    """A thousand of the engine's workflows that nobody has locked, or all if there are fewer; this locks them. Found
+    by its claims, so that the cost follows them and not the workflows there are, and in no order, so that the
+    first thousand does not cost the sorting of all: nobody waits here."""
     held = select(claims.c.workflow_id).where(claims.c.engine_id == engine_id)
     free = (
         select(workflows.c.id)
         .where(workflows.c.id.in_(held), workflows.c.engine_id == engine_id, *which)
-        .order_by(workflows.c.id)
+        .limit(SLICE)
         .with_for_update(skip_locked=True, of=workflows)
     )
     return workflows.c.id.in_(free.correlate(None))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
@@ -51,9 +51,14 @@ from weft_tasks.store.tables import (
 from weft_tasks.store.waits import DAMAGE, waits_of
 from weft_tasks.tracing import current_trace
 
+MOST_CANDIDATES: Final = 50_000
+"""That one reclaim pass lists. It moves some thousands in a second; what it does not reach in its time it has read and
+planned for nothing, and a list of a million takes all the time that there is."""
+
 
 class CandidateKind(StrEnum):
-    """Why the reclaim pass looks at a workflow; the try itself reads everything afresh."""
+    """Why the reclaim pass looks at a workflow; the try itself reads everything afresh. Of two reasons the first one
+    counts, in this order."""
 
     UNOWNED = "unowned"
     SILENT_HOLDER = "silent-holder"
@@ -240,13 +245,16 @@ class Workflows:
     # -- the reclaim pass's lists
 
     def list_reclaim_candidates(self, shard: Shard = WHOLE) -> tuple[ReclaimCandidate, ...]:
-        """What O4, O5, O9 and O12 make a candidate now, in the shard. The cost follows the work due and the engines."""
+        """What O4, O5, O9 and O12 make a candidate now, in the shard. The cost follows the work due and the engines.
+
+        Of more than a pass can handle it lists some by chance, so that what always fails keeps nothing else waiting."""
         with self._database.reading() as connection:
             lost = self._holders_lost(connection)
-            rows = connection.execute(self._candidates(lost, shard)).all()
+            listed = self._candidates(lost, shard).subquery()
+            rows = connection.execute(select(listed).order_by(func.random()).limit(MOST_CANDIDATES)).all()
         overdue = {row.id for row in rows if row.kind == CandidateKind.OVERDUE}
         seen: dict[str, ReclaimCandidate] = {}
-        for row in rows:
+        for row in sorted(rows, key=lambda row: _RANKS[row.kind]):
             seen.setdefault(row.id, _candidate(row, is_overdue=row.id in overdue))
         return tuple(seen.values())
 
@@ -397,6 +405,9 @@ def _insert_if_free(connection: Connection) -> Any:
 def _status_of(connection: Connection, workflow_id: str) -> str:
     status = connection.execute(select(workflows.c.status).where(workflows.c.id == workflow_id)).scalar_one_or_none()
     return status or "unknown"
+
+
+_RANKS = {kind.value: rank for rank, kind in enumerate(CandidateKind)}
 
 
 def _held_by(engine_ids: tuple[str, ...], shard: Shard) -> Any:
