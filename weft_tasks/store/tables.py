@@ -202,7 +202,8 @@ claims = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("claimed_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
-    # Half of each page stays free and no index covers expires_at: then a set-based renewal rewrites rows in place.
+    # Half of each page stays free and no index covers expires_at: then a set-based renewal rewrites rows in place. The
+    # first migration has what that is worth.
     postgresql_with={"fillfactor": 50},
 )
 Index("ix_weft_claims_engine", claims.c.engine_id)
