@@ -113,7 +113,7 @@ matrix: install ## the quick tests on every supported Python that is here, with 
 NODE_PG := var/benchmarks/node
 BENCH   ?=
 
-.PHONY: bench bench-peers bench-check bench-docs
+.PHONY: bench bench-peers bench-check bench-guard bench-docs
 bench-peers: install ## what the benchmarks are compared with: Python packages, and `pg` for Node if there is one
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCKED) --editable '.[bench]'
 	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(NODE_PG) pg; fi
@@ -124,13 +124,16 @@ bench: bench-peers ## all benchmarks, half an hour, or those of BENCH='NAME …'
 bench-check: install ## the last `make bench` against benchmarks/baseline.json
 	$(BIN)/python -m benchmarks.table check
 
+bench-guard: install ## the short benchmarks, reduced (two minutes), against benchmarks/baseline.json: what CI runs next
+	$(BIN)/python -m benchmarks.table guard
+
 bench-docs: bench-peers ## docs/performance.md and its pictures from the last `make bench`
 	$(BIN)/python -m benchmarks.table docs
 
 # -- checks
 
 .PHONY: check format lint types layers
-check: lint types layers test ## format, lint, types, layers and tests: what CI runs
+check: lint types layers test ## format, lint, types, layers and tests: what CI runs first
 
 format: install ## write the format
 	$(BIN)/ruff format .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,103 @@ def test_percentiles_lie_between_the_values_around_them() -> None:
     assert percentile([7], 0.95) == 7
 
 
-@pytest.mark.parametrize(("value", "holds"), [(3.0, True), (5.0, False), (None, True)])
-def test_the_check_goes_by_the_baseline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float | None, holds: bool
-) -> None:
+# -- bounds
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where reports are, and a baseline for `renewal` and `polls`."""
     baseline = tmp_path / "baseline.json"
-    baseline.write_text(json.dumps({"r": {"at most": 4}}))
-    (tmp_path / "renewal.json").write_text(json.dumps({"rows": [{"name": "r", "value": value}]}))
+    bounds = {
+        "renewal": {"r": {"at most": 4}},
+        "polls": {"p": {"at least": 0.5}, "f": {"at most": 1, table.FULL: True}},
+    }
+    baseline.write_text(json.dumps(bounds))
     monkeypatch.setattr(table, "BASELINE", baseline)
     monkeypatch.setattr(table, "REPORTS", tmp_path)
-    assert table.check() is holds
+    monkeypatch.setattr(table, "GUARDED", tmp_path / "guard")
+    return tmp_path
+
+
+def leave(folder: Path, name: str, **values: float | None) -> None:
+    rows = [{"name": row_name, "value": value, "unit": "x"} for row_name, value in values.items()]
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps({"name": name, "rows": rows}))
+
+
+@pytest.mark.parametrize(
+    ("value", "broken"),
+    [
+        (4, None),
+        (4.5, "r: 4.5 x, and must be at most 4 (`python -m benchmarks.renewal`)"),
+        (None, "r: not measured, and must be at most 4 (`python -m benchmarks.renewal`)"),
+    ],
+)
+def test_a_value_out_of_its_bound_is_named_with_the_bound_and_the_command(
+    folder: Path, capsys: pytest.CaptureFixture[str], value: float | None, broken: str | None
+) -> None:
+    leave(folder, "renewal", r=value)
+    assert table.check() is (broken is None)
+    assert (broken or "within the bounds") in capsys.readouterr().out
+
+
+def test_a_value_below_its_bound_breaks_it_as_well(folder: Path) -> None:
+    leave(folder, "polls", p=0.4, f=1)
+    assert not table.check()
+
+
+def test_a_row_that_is_missing_breaks_its_bound_and_a_benchmark_that_was_not_run_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(folder, "polls", p=1)
+    assert not table.check()
+    assert capsys.readouterr().out == (
+        "not measured: renewal\nf: not measured, and must be at most 1 (`python -m benchmarks.polls`)\n"
+    )
+
+
+@pytest.fixture
+def measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, float]]:
+    """What each benchmark finds that the guard runs; one that is not here fails."""
+    found: dict[str, dict[str, float]] = {}
+
+    def run(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        name = words[2].removeprefix("benchmarks.")
+        assert (words[3:5], words[5:]) == (["--sizes", "7"], ["--reports", str(folder / "guard")])
+        if name not in found:
+            return subprocess.CompletedProcess(words, 1, stdout="", stderr="it broke")
+        leave(folder / "guard", name, **found[name])
+        return subprocess.CompletedProcess(words, 0, stdout="pass: r", stderr="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(table, "SHORT", {"polls": ("--sizes", "7")})
+    return found
+
+
+def test_the_guard_holds_by_what_the_short_run_has_of_the_baseline(
+    measured: dict[str, dict[str, float]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured["polls"] = {"p": 0.6}
+    assert table.guard()
+    measured["polls"] = {"p": 0.4}
+    assert not table.guard()
+    assert "p: 0.4 x, and must be at least 0.5 (`python -m benchmarks.polls --sizes 7`)" in capsys.readouterr().out
+
+
+def test_the_guard_breaks_if_a_benchmark_does_whatever_an_earlier_run_has_left(
+    folder: Path, measured: dict[str, dict[str, float]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(folder / "guard", "polls", p=1)
+    assert not table.guard()
+    assert "it broke" in (said := capsys.readouterr().out)
+    assert "not measured: polls\n" in said
+
+
+def test_what_the_guard_runs_has_bounds_and_each_bound_is_of_a_benchmark() -> None:
+    baseline = json.loads(table.BASELINE.read_text())
+    assert baseline.keys() <= set(table.NAMES)
+    for name in table.SHORT:
+        assert [bound for bound in baseline[name].values() if not bound.get(table.FULL)]
 
 
 def test_every_benchmark_of_the_table_is_a_module() -> None:
@@ -99,7 +187,7 @@ def test_a_benchmark_leaves_its_json_and_a_picture_with_each_round_of_each_row_t
     picture = (tmp_path / "renewal.svg").read_text()
     assert picture.count("goal at ") == 1
     assert "slow: 2 x (2000 against 1000 ms), goal at most 1.5" in picture
-    dots = picture.split('<g id="rounds-slow">')[1].split('<g id=')[0]
+    dots = picture.split('<g id="rounds-slow">')[1].split("<g id=")[0]
     assert dots.count("<use ") == 3
 
 
