@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -142,13 +143,17 @@ def test_nothing_to_renew_is_no_answer(bed: Bed) -> None:
 def test_every_claim_is_listed_whoever_holds_it(bed: Bed) -> None:
     bed.engine("a")
     bed.engine("b")
-    claimed = {bed.held("w1", "a"), bed.held("w2", "b"), bed.parked("w3", "b")}
+    claimed = {bed.held("w1", "a"), bed.held("w2", "b"), bed.parked("w3", "b"), bed.held('"w\\5", [], ü', "b")}
     bed.claims.release(bed.held("w4", "a"))
+    moved = bed.start("w6")
+    earlier = bed.acquired(moved, "a")
+    bed.claims.release(earlier)
+    claimed.add(bed.acquired(replace(moved, epoch=earlier.epoch), "b"))
     bed.engines.stop("b")
     assert set(bed.claims.list_held()) == claimed
 
 
-def test_more_claims_than_one_statement_takes_are_all_renewed(store_bed: StoreBed) -> None:
+def test_a_large_slice_is_renewed_and_the_claim_that_is_gone_is_lost(store_bed: StoreBed) -> None:
     store_bed.engine("a")
     named = [HeldClaim(workflow_id=f"w{n:04}", engine_id="a", epoch=1) for n in range(2 * SLICE + 1)]
     with store_bed.store.database.transaction() as connection:

@@ -11,11 +11,15 @@ from weft_tasks.passes.sweep import PassContext, sweep
 from weft_tasks.passes.targets import ClaimRenewalTarget, Reference, slice_renewal_of, workflow_id_of
 from weft_tasks.results import Answer, ItemOutcome, PassKind, PassResult, RenewalStatus
 
+SLICE: Final = 2_500
+"""Claims that are renewed at once. Each slice has a fixed cost, in statements and round trips; a larger one would hold
+its rows, and on SQLite the write lock, for longer."""
+
 
 def renew_claims(target: ClaimRenewalTarget[Reference], context: PassContext) -> PassResult[RenewalStatus]:
     """Renews each held claim: `renewed`, or `failed` with the reason `lost`, `unknown` (O8) or the error.
 
-    A target that renews slices gets the claims by the thousand, the slices side by side; a slice that fails is retried
+    A target that renews slices gets `SLICE` claims at a time, the slices side by side; a slice that fails is retried
     claim by claim. Raises what the reading of the work list raises, and TooManyHungThreads.
     """
     renew_slice = slice_renewal_of(target)
@@ -26,6 +30,7 @@ def renew_claims(target: ClaimRenewalTarget[Reference], context: PassContext) ->
         attempt=partial(_renew, target),
         failed=RenewalStatus.FAILED,
         attempt_slice=None if renew_slice is None else partial(_renew_slice, renew_slice),
+        slice_size=SLICE,
         raise_if_unreadable=True,
     )
 

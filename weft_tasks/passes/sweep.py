@@ -13,7 +13,7 @@ from weft_tasks.passes.clock import Clock, Deadline
 from weft_tasks.passes.collector import Collector
 from weft_tasks.passes.pool import DEFAULT_WIDTH, OrderedPool
 from weft_tasks.passes.targets import Reference, workflow_id_of
-from weft_tasks.passes.work import NOT_REACHED, NotReached, TryAlone, Work
+from weft_tasks.passes.work import NOT_REACHED, SLICE, NotReached, TryAlone, Work
 from weft_tasks.results import ItemOutcome, PassKind, PassResult, PassStatus, StatusT, reason_of
 from weft_tasks.shards import WHOLE, Shard
 
@@ -62,6 +62,7 @@ def sweep(
     attempt: Callable[[Reference, Deadline], ItemOutcome[StatusT] | NotReached],
     failed: StatusT,
     attempt_slice: Callable[[Sequence[Reference]], Sequence[ItemOutcome[StatusT] | TryAlone]] | None = None,
+    slice_size: int = SLICE,
     raise_if_unreadable: bool = False,
 ) -> PassResult[StatusT]:
     """One pass over a work list read fresh. An item whose attempt raises ends as `failed` with the error as reason.
@@ -71,7 +72,7 @@ def sweep(
     TooManyHungThreads if too many items of earlier passes of this kind still hang.
     """
     with context.collector.seldom():
-        return _swept(kind, context, read_work_list, attempt, failed, attempt_slice, raise_if_unreadable)
+        return _swept(kind, context, read_work_list, attempt, failed, attempt_slice, slice_size, raise_if_unreadable)
 
 
 def _swept(
@@ -81,6 +82,7 @@ def _swept(
     attempt: Callable[[Reference, Deadline], ItemOutcome[StatusT] | NotReached],
     failed: StatusT,
     attempt_slice: Callable[[Sequence[Reference]], Sequence[ItemOutcome[StatusT] | TryAlone]] | None,
+    slice_size: int,
     raise_if_unreadable: bool,
 ) -> PassResult[StatusT]:
     started_at, deadline = context.clock.now(), Deadline.after(context.clock, context.deadline)
@@ -102,6 +104,7 @@ def _swept(
         failure=lambda reference, error: ItemOutcome(workflow_id_of(reference), failed, reason_of(error)),
         key=workflow_id_of,
         attempt_slice=attempt_slice,
+        slice_size=slice_size,
     )
     report = context.pools[kind].run(references, work, deadline)
     outcomes = tuple(outcome for outcome in report.results if outcome is not NOT_REACHED)

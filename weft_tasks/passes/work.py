@@ -31,6 +31,10 @@ class TryAlone(Enum):
 TRY_ALONE: Final = TryAlone.TRY_ALONE
 
 
+SLICE: Final = 1_000
+"""Items that one call handles, unless the pass says otherwise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Generic[Item, Result]):
     """What a run does with its items.
@@ -47,7 +51,7 @@ class Work(Generic[Item, Result]):
     failure: Callable[[Item, BaseException], Result]
     key: Callable[[Item], Hashable]
     attempt_slice: Callable[[Sequence[Item]], Sequence[Result | TryAlone]] | None = None
-    slice_size: int = 1_000
+    slice_size: int = SLICE
 
     def try_item(self, item: Item, hanging: Hanging, *, catch: type[BaseException]) -> Result | NotReached:
         """One item's result, whatever comes of it, without a second call beside one that hangs."""

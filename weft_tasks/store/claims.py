@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from sys import intern
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -44,7 +43,7 @@ from weft_tasks.shards import WHOLE, Shard, bucket_of
 from weft_tasks.store.clock import StoreClock, milliseconds
 from weft_tasks.store.database import AnyRow, Database, insert_into
 from weft_tasks.store.history import NewEntry, record_all, record_released
-from weft_tasks.store.json_rows import NUMBER, TEXT, Columns, rows_of
+from weft_tasks.store.json_rows import NUMBER, TEXT, Columns, listed, rows_of
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.named_claims import are_named, go_by_ids
 from weft_tasks.store.tables import claims, engines, in_shard, is_running, workflows
@@ -52,7 +51,7 @@ from weft_tasks.store.tables import claims, engines, in_shard, is_running, workf
 _MOVE: Columns = {"workflow_id": TEXT, "run_id": TEXT, "holder": TEXT, "epoch": NUMBER, "target": TEXT}
 _GRANTED: Columns = {"workflow_id": TEXT, "engine_id": TEXT, "bucket": NUMBER, "epoch": NUMBER}
 SLICE = 1000
-"""Claims that one statement renews, releases or deletes; well below SQLite's limit on variables."""
+"""Claims that one statement releases or deletes; well below SQLite's limit on variables."""
 
 
 class TakeoverAnswer(StrEnum):
@@ -349,11 +348,13 @@ class Claims:
 
     def list_held(self, shard: Shard = WHOLE) -> tuple[HeldClaim, ...]:
         """Every claim there is in the shard, whoever holds it."""
-        query = select(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch)
         with self._database.reading() as connection:
-            rows = connection.execute(query.where(*in_shard(claims.c.bucket, shard)))
-            # The engines are few: one string for each of them, instead of one for each claim.
-            return tuple(HeldClaim(row[0], intern(row[1]), row[2]) for row in rows.all())
+            # A row for each claim takes twice the processor time of a row for all those of an engine and epoch.
+            query = select(claims.c.engine_id, claims.c.epoch, listed(connection, claims.c.workflow_id))
+            rows = connection.execute(
+                query.where(*in_shard(claims.c.bucket, shard)).group_by(claims.c.engine_id, claims.c.epoch)
+            )
+            return tuple(HeldClaim(id, engine_id, epoch) for engine_id, epoch, ids in rows.all() for id in ids)
 
     def renew(self, claim: HeldClaim) -> Answer:
         """Set the claim's expiry to its holder's last heartbeat + T. There is no expiry test: late is fine (O3)."""
@@ -363,16 +364,15 @@ class Claims:
             return Answer.UNKNOWN
 
     def renew_all(self, wanted: Sequence[HeldClaim]) -> tuple[Answer, ...]:
-        """Renew many claims in few statements, one answer each, in order; each claim keeps its own condition.
+        """Renew many claims in one statement, one answer each, in order; each claim keeps its own condition.
 
-        Raises StoreUnavailable if any statement was not answered; then every answer of the call is unknown.
+        Raises StoreUnavailable if it was not answered; then every answer of the call is unknown.
         """
-        won: set[HeldClaim] = set()
-        for start in range(0, len(wanted), SLICE):
-            won |= self._renew_slice(wanted[start : start + SLICE])
+        won = self._renew_named(wanted)
         return tuple(Answer.WON if claim in won else Answer.LOST for claim in wanted)
 
-    def _renew_slice(self, wanted: Sequence[HeldClaim]) -> set[HeldClaim]:
+    def _renew_named(self, wanted: Sequence[HeldClaim]) -> frozenset[tuple[object, ...]]:
+        """Those that were renewed; a `HeldClaim` is equal to such a tuple, which costs less to make."""
         with self._database.transaction() as connection:
             go_by_ids(connection)
             renewed = connection.execute(
@@ -381,7 +381,7 @@ class Claims:
                 .values(expires_at=func.coalesce(self._expiry(claims.c.engine_id), claims.c.expires_at))
                 .returning(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch)
             )
-            return {HeldClaim(row[0], row[1], row[2]) for row in renewed.all()}
+            return frozenset(map(tuple, renewed.all()))
 
     # -- release
 

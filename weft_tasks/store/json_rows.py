@@ -1,4 +1,4 @@
-"""Rows that go over to the database within one statement, as one JSON value.
+"""Rows that go over to the database within one statement, or come back in a row of it, as one JSON value.
 
 So the statement's text, and with it its plan, is the same however many rows there are. An array for each column would
 do the same on PostgreSQL alone, and takes the driver twice as long to write.
@@ -24,6 +24,12 @@ def rows_of(connection: Connection, rows: Sequence[Sequence[object]], columns: C
     row = _row_of(connection, json.dumps(rows))
     parts = [cast(part(row, place), column).label(key) for place, (key, column) in enumerate(columns.items())]
     return select(*parts).cte(name)
+
+
+def listed(connection: Connection, column: ColumnElement[str]) -> ColumnElement[list[str]]:
+    """The column's values within a group, in no order."""
+    aggregate = func.json_group_array if connection.dialect.name == "sqlite" else func.json_agg
+    return aggregate(column, type_=JSON)
 
 
 def _row_of(connection: Connection, encoded: str) -> ColumnElement[Any]:
