@@ -21,7 +21,7 @@ def upgrade() -> None:
     #   updates. With fillfactor 100 it is 310 bytes and 19 %, with 70 it is 89 bytes, 97 %, and a larger table.
     # - No index has expires_at, which every renewal changes: with one, 322 bytes, and no update is heap-only.
     # - Autovacuum is as PostgreSQL has it, for claims that end: 5 % new ones before each of 40 more passes leave
-    #   a table of 2.8 MB, without autovacuum 6.0 MB, with a scale factor of 0.01 and no cost delay 2.6 MB.
+    #   a table of about 3 MB, without autovacuum 6 MB, with a scale factor of 0.01 and no cost delay about 3 MB.
     # - The bucket costs a renewal nothing: 84 bytes with it and without it.
     op.create_table(
         "weft_claims",
