@@ -7,7 +7,6 @@ and one `Store` per process, emptied before each test: its compiled statements a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -93,7 +92,7 @@ def fresh_store(open_stores: FreshStore) -> FreshStore:
                 connection.execute(text("SET LOCAL lock_timeout = '5s'"))
             for statement in _EMPTY:
                 connection.execute(text(statement))
-        clock.advance(timedelta(milliseconds=now_of(ManualClock()) - now_of(clock)))
+        clock.advance(ManualClock().moment - clock.moment)
         return store, clock
 
     return empty
@@ -131,8 +130,3 @@ def empty_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
     url = server.create_database()
     yield url
     server.drop_database(str(make_url(url).database))
-
-
-def now_of(clock: ManualClock) -> int:
-    """The clock's milliseconds."""
-    return int(clock.now().value)  # type: ignore[attr-defined]

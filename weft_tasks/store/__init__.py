@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from weft_tasks.settings import Settings
 from weft_tasks.store.aborts import Aborts
+from weft_tasks.store.at_once import AtOnce
 from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import DatabaseClock, StoreClock, milliseconds
 from weft_tasks.store.counters import Counters
@@ -56,6 +57,7 @@ class Store:
         clock = clock or DatabaseClock()
         database = Database(settings.database_url, limits or limits_of(settings))
         claims = Claims(database, clock, settings)
+        at_once = AtOnce(database, clock, settings, claims=claims)
         workflows = Workflows(database, clock, settings)
         outbox = Outbox(database, clock, settings)
         engines, pass_marks = Engines(database, clock, settings), PassMarks(database, clock, settings)
@@ -66,8 +68,17 @@ class Store:
             claims=claims,
             engines=engines,
             workflows=workflows,
-            turns=Turns(database, clock, settings, claims=claims, workflows=workflows, outbox=outbox, endings=endings),
-            signals=Signals(database, clock, settings),
+            turns=Turns(
+                database,
+                clock,
+                settings,
+                claims=claims,
+                workflows=workflows,
+                outbox=outbox,
+                endings=endings,
+                at_once=at_once,
+            ),
+            signals=Signals(database, clock, settings, at_once=at_once),
             updates=Updates(database, clock, settings),
             outbox=outbox,
             aborts=Aborts(database),

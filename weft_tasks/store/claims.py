@@ -200,16 +200,20 @@ class Claims:
                 engine_id=named.c.target,
                 deposed_engine_id=case((is_taken, named.c.holder), else_=workflows.c.deposed_engine_id),
                 deposed_witnessed=case((is_taken, self._liveness.witnessed_now()), else_=workflows.c.deposed_witnessed),
-                **self._handed_over(),
+                **self.handed_over(),
             )
             .returning(workflows.c.id, workflows.c.epoch, workflows.c.turn, workflows.c.dispatched_witnessed)
         )
         return {row.id: row for row in rows.all()}
 
     def _write_claims(self, connection: Connection, granted: Sequence[tuple[str, str, int]]) -> None:
-        """In the order of their ids, in which everybody locks claims."""
         rows_granted = [(id, engine_id, bucket_of(id), epoch) for id, engine_id, epoch in granted]
         named = rows_of(connection, rows_granted, _GRANTED, name="granted")
+        connection.execute(self.written(insert_into(connection, claims), named))
+
+    def written(self, claiming: Any, named: FromClause) -> Any:
+        """The insert `claiming` with claims as `named` (workflow_id, engine_id, bucket, epoch), over what is there.
+        In the order of their ids, in which everybody locks claims."""
         now = self._clock.now()
         rows = select(
             named.c.workflow_id,
@@ -219,13 +223,13 @@ class Claims:
             now,
             func.coalesce(self._expiry(named.c.engine_id), now),
         )
-        insertion = insert_into(connection, claims).from_select(
+        insertion = claiming.from_select(
             ["workflow_id", "engine_id", "bucket", "epoch", "claimed_at", "expires_at"],
             # SQLite takes the ON of a conflict for that of a join, unless a WHERE comes before.
             rows.where(true()).order_by(named.c.workflow_id),
         )
         new = {name: insertion.excluded[name] for name in ("engine_id", "epoch", "claimed_at", "expires_at")}
-        connection.execute(insertion.on_conflict_do_update(index_elements=[claims.c.workflow_id], set_=new))
+        return insertion.on_conflict_do_update(index_elements=[claims.c.workflow_id], set_=new)
 
     def _grant(
         self,
@@ -258,7 +262,7 @@ class Claims:
                 self._liveness.can_run(literal(target)),
                 may,
             )
-            .values(engine_id=target, **self._handed_over(), **({} if holder is None else self._deposed(holder)))
+            .values(engine_id=target, **self.handed_over(), **({} if holder is None else self._deposed(holder)))
             .returning(workflows.c.epoch, workflows.c.turn, workflows.c.dispatched_witnessed)
         ).one_or_none()
         if moved is None:
@@ -269,7 +273,7 @@ class Claims:
             record_all(connection, self._clock, [self._moved_entry(move, engine_rows)])
         return self._granted(moved, self._silent_for(holder, engine_rows))
 
-    def _handed_over(self) -> dict[str, Any]:
+    def handed_over(self) -> dict[str, Any]:
         """The values of a workflow that gets a holder, whoever that is."""
         return {
             "epoch": workflows.c.epoch + 1,

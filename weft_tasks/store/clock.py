@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-from sqlalchemy import BigInteger, ColumnElement, literal
+from sqlalchemy import BigInteger, ColumnElement, bindparam
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -45,8 +45,14 @@ class ManualClock:
         """Move by `duration`, which may be negative."""
         self._now += milliseconds(duration)
 
+    @property
+    def moment(self) -> datetime:
+        """What it shows: aware UTC."""
+        return moment_of(self._now)
+
     def now(self) -> ColumnElement[int]:
-        return literal(self._now, BigInteger)
+        # Asked at each execution: a statement that is built once outlives many moves.
+        return bindparam(None, callable_=lambda: self._now, type_=BigInteger(), unique=True)
 
     def now_after_locks(self) -> ColumnElement[int]:
         return self.now()

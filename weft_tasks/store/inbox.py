@@ -60,7 +60,7 @@ class Inbox:
                 **({"dispatched_witnessed": self._liveness.witnessed_now()} if sends else {}),
             )
         )
-        return _message(row) if sends else None
+        return message_of(row) if sends else None
 
     def wake(self, *which: ColumnElement[bool]) -> tuple[Answer, TurnMessage | None]:
         """Make the workflow due if it is still parked, without anything new. LOST: it has moved on."""
@@ -78,8 +78,9 @@ class Inbox:
             ).one_or_none()
         if row is None:
             return Answer.LOST, None
-        return Answer.WON, _message(row) if row.engine_id is not None else None
+        return Answer.WON, message_of(row) if row.engine_id is not None else None
 
 
-def _message(row: AnyRow) -> TurnMessage:
+def message_of(row: AnyRow) -> TurnMessage:
+    """What tells the row's holder that it is due."""
     return TurnMessage(workflow_id=row.id, run_id=row.run_id, engine_id=row.engine_id, epoch=row.epoch, turn=row.turn)

@@ -16,10 +16,11 @@ from weft_tasks.model import SignalReceipt, TurnMessage, WorkflowStatus
 from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
 from weft_tasks.shards import WHOLE, Shard
+from weft_tasks.store.at_once import AtOnce
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.endings import UNDELIVERABLE
-from weft_tasks.store.inbox import IS_PARKED, Inbox
+from weft_tasks.store.inbox import IS_PARKED, Inbox, message_of
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import forget
 from weft_tasks.store.payloads import say_the_same
@@ -50,9 +51,10 @@ class ReadyWait:
 class Signals:
     """The verbs on signals. StoreUnavailable means unknown: send again under the same key (O8)."""
 
-    def __init__(self, database: Database, clock: StoreClock, settings: Settings) -> None:
+    def __init__(self, database: Database, clock: StoreClock, settings: Settings, *, at_once: AtOnce) -> None:
         self._database = database
         self._clock = clock
+        self._at_once = at_once
         self._inbox = Inbox(database, Liveness(settings, clock))
 
     def send(
@@ -74,6 +76,10 @@ class Signals:
         that run and no other. A reply, whose key is the id of the debt that it pays, pays it in the same transaction;
         and a run that has failed takes it too: for its retry.
         """
+        if connection is None and not is_reply:
+            stored = self._at_once.send(workflow_id, name, payload, key=key, run_id=run_id, is_failure=is_failure)
+            if stored is not None:
+                return _sent(stored)
         with self._database.transaction(connection) as own:
             row = self._inbox.lock(own, workflow_id, run_id=run_id)
             if is_reply and key is not None:
@@ -172,6 +178,11 @@ class Signals:
         return self._inbox.wake(
             workflows.c.id == wait.workflow_id, workflows.c.run_id == wait.run_id, workflows.c.turn == wait.turn
         )
+
+
+def _sent(stored: AnyRow) -> SentSignal:
+    receipt = SignalReceipt(workflow_id=stored.id, run_id=stored.run_id, number=stored.number)
+    return SentSignal(receipt=receipt, message=message_of(stored) if stored.is_sent else None)
 
 
 def _parked_workflows(shard: Shard = WHOLE) -> Any:

@@ -12,22 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from itertools import takewhile
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Connection,
+    Executable,
     Update,
     and_,
     case,
     delete,
     exists,
     false,
-    func,
     insert,
-    literal,
     not_,
     null,
     or_,
@@ -40,10 +40,13 @@ from weft_tasks.errors import DamagedRow, InvalidInput, StoreUnavailable, Workfl
 from weft_tasks.model import Json, NewWorkflow, TurnMessage, Wait, WorkflowStatus
 from weft_tasks.results import reason_in
 from weft_tasks.settings import Settings
+from weft_tasks.store.at_once import AtOnce
+from weft_tasks.store.attempts import GIVEN_TURN, TURN_IS_OVER, fence, is_named_by, message_given, opened
 from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import StoreClock, milliseconds, milliseconds_of, moment_of
 from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.endings import Endings
+from weft_tasks.store.given import as_given, given
 from weft_tasks.store.history import LONGEST_REASON, record, record_released
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import Debt, Outbox
@@ -58,10 +61,6 @@ T = TypeVar("T")
 SIGNALS_PER_TURN = 1000
 """How many buffered signals one turn sees, awaited ones first; a turn that commits before the rest is followed by
 another."""
-_TOLD_OF_A_COMMIT = ("id", "due", "engine_id", "epoch", "turn", "status")
-_TURN_OVER: Mapping[str, Any] = MappingProxyType(
-    {"begun": 0, "tries": 0, "turn_inbox": None, "turn_began_at": None, "not_before_at": None}
-)
 
 
 class Discard(StrEnum):
@@ -217,11 +216,13 @@ class Turns:
         workflows: Workflows,
         outbox: Outbox,
         endings: Endings,
+        at_once: AtOnce,
     ) -> None:
         self._database = database
         self._clock = clock
         self._settings = settings
         self._claims = claims
+        self._at_once = at_once
         self._workflows = workflows
         self._outbox = outbox
         self._endings = endings
@@ -237,65 +238,53 @@ class Turns:
         not read; then it counts as begun, and is over once two heartbeats have not named it (O8, O9).
         """
         with self._database.statement() as connection:
-            row = connection.execute(self._opening(message, task_id)).one_or_none()
+            values = message_given(message) | as_given(task=json.dumps(task_id))
+            row = connection.execute(self._opening, values).one_or_none()
         if row is None:
             with self._database.transaction() as connection:
                 return self._why_not(connection, message)
         if row.engine_is_deaf:
             self.note_answer(row.engine_id)
-        # Read after the attempt stands: what an earlier one could still have consumed is settled now, and what the
-        # attempt is given was fixed with it.
-        with self._database.reading() as connection:
-            has_updates, seen = self._signals_within(connection, row)
+        return self._with_what_it_is_given(row)
+
+    def acquire_and_begin(self, message: TurnMessage, engine_id: str, task_id: str) -> BegunTurn | None:
+        """Take an offer for the engine (O5) and begin its turn, both or nothing. None if that is not to be had at once:
+        then `Claims.acquire` and `begin` tell. StoreUnavailable is as for `begin`."""
+        row = self._at_once.acquire_and_begin(message, engine_id, json.dumps(task_id))
+        return None if row is None else self._with_what_it_is_given(row)
+
+    def _with_what_it_is_given(self, row: AnyRow) -> BegunTurn:
+        """Read after the attempt stands: what an earlier one could still have consumed is settled now, and what this
+        one is given was fixed with it. Nothing was ever sent to a run whose inbox is at 0."""
+        has_updates, seen = self._signals_within(row) if row.turn_inbox else (False, ())
         asked, has_more = self._updates_within(row) if has_updates else ((), False)
         return _begun(row, seen, asked, has_more=has_more)
 
-    def _opening(self, message: TurnMessage, task_id: str) -> Any:
-        engine = engines.c.id == message.engine_id
+    @cached_property
+    def _opening(self) -> Executable:
+        engine = engines.c.id == GIVEN_TURN.engine_id
+        beat = select(engines.c.beat).where(engine).scalar_subquery()
         return (
             update(workflows)
             .where(
-                *_named(message),
+                *is_named_by(GIVEN_TURN),
                 is_running,
                 self._liveness.may_run_now(),
                 self._liveness.no_attempt_runs(),
-                self._liveness.is_live(message.engine_id or ""),
+                self._liveness.is_live(GIVEN_TURN.engine_id),
                 workflows.c.begun < self._settings.begun_turn_limit,
             )
-            .values(
-                attempt=workflows.c.attempt + 1,
-                attempt_open=True,
-                attempt_task=json.dumps(task_id),
-                attempt_beat=select(engines.c.beat).where(engine).scalar_subquery(),
-                begun=workflows.c.begun + 1,
-                turn_inbox=func.coalesce(workflows.c.turn_inbox, workflows.c.inbox),
-                turn_began_at=func.coalesce(workflows.c.turn_began_at, self._clock.now()),
-                dispatches=0,
-                unanswered=0,
-            )
+            .values(opened(self._clock, given("task", workflows.c.attempt_task.type), beat))
             .returning(workflows, select(engines.c.deaf).where(engine).scalar_subquery().label("engine_is_deaf"))
         )
 
-    def _signals_within(self, connection: Connection, row: AnyRow) -> tuple[bool, Sequence[AnyRow]]:
+    def _signals_within(self, row: AnyRow) -> tuple[bool, Sequence[AnyRow]]:
         """Whether there are unanswered updates up to the horizon, and the buffered signals: what is awaited before the
         rest, so that however many signals of other names nobody takes, they never hide the awaited one."""
         awaited = [wait.name for wait in readable_waits(row.waits, row.waiting_since_at) or ()]
-        order = (case((signals.c.name.in_(awaited), 0), else_=1), signals.c.number)
-        buffered = (
-            select(signals)
-            .where(
-                signals.c.run_id == row.run_id,
-                signals.c.consumed_turn.is_(None),
-                signals.c.number <= row.turn_inbox,
-            )
-            .order_by(*order)
-            .limit(SIGNALS_PER_TURN + 1)
-            .subquery("buffered")
-        )
-        asked = select(exists().where(*_pending_updates(row)).label("has_updates")).subquery("asked")
-        rows = connection.execute(
-            select(asked.c.has_updates, buffered).select_from(asked.outerjoin(buffered, true()))
-        ).all()
+        with self._database.reading() as connection:
+            values = as_given(run_id=row.run_id, horizon=row.turn_inbox, awaited=awaited)
+            rows = connection.execute(_SIGNALS_WITHIN, values).all()
         return bool(rows[0].has_updates), [found for found in rows if found.number is not None]
 
     def _updates_within(self, row: AnyRow) -> tuple[Sequence[AnyRow], bool]:
@@ -304,7 +293,7 @@ class Turns:
         One that an attempt began with which did not commit comes alone from then on, in whatever turn: so the one that
         takes down every turn is told from the others, and they are not given up with it.
         """
-        pending = _pending_updates(row)
+        pending = _pending_updates(row.run_id, row.turn_inbox)
         limit = UPDATES_PER_TURN + 1
         with self._database.transaction() as connection:
             found = connection.execute(select(updates).where(*pending).order_by(updates.c.number).limit(limit)).all()
@@ -344,7 +333,7 @@ class Turns:
         }
         aside = connection.execute(
             update(workflows)
-            .where(*_named(message), workflows.c.begun >= self._settings.begun_turn_limit)
+            .where(*is_named_by(message), workflows.c.begun >= self._settings.begun_turn_limit)
             .values(
                 status=WorkflowStatus.SET_ASIDE,
                 due=False,
@@ -372,25 +361,24 @@ class Turns:
 
     def commit(self, begun: BegunTurn, outcome: TurnOutcome) -> CommitAnswer:
         """Everything the turn did, in one transaction, if this attempt is still the current one of the owner (O1)."""
+        forgets = begun.turn % FORGET_EVERY == FORGET_EVERY - 1
+        if not (outcome.answers or outcome.calls or outcome.children or forgets):
+            closed = self._at_once.commit(begun, outcome)
+            if closed is not None:
+                return _won(begun, closed)
         values: dict[str, Any] = {
             "status": outcome.status,
             "turn": workflows.c.turn + 1,
             "state": outcome.state_json,
             "result": outcome.result,
             "error": outcome.error,
-            **_TURN_OVER,
+            **TURN_IS_OVER,
             **({} if outcome.keeps_waits else parked_on(outcome.waits, self._clock.now())),
         }
         due = self._due_again(begun, outcome.wants_more)
         if outcome.status.is_ended:
             values |= {"engine_id": None, "ended_at": self._clock.now(), "end_by_at": None}
             due = false()
-        forgets = begun.turn % FORGET_EVERY == FORGET_EVERY - 1
-        goes_on = outcome.status.is_ended or outcome.answers or outcome.calls or outcome.children or forgets
-        if not (goes_on or self._database.is_sqlite):
-            parked = self._park(begun, outcome, due, values)
-            if parked is not None:
-                return parked
         try:
             with self._database.transaction() as connection:
                 answer, row = self._close(connection, begun, due, values)
@@ -437,7 +425,7 @@ class Turns:
         What was left unseen is not awaited, or the turn would have been given it.
         """
         with self._database.transaction() as connection:
-            return self._close(connection, begun, workflows.c.inbox > begun.horizon, dict(_TURN_OVER))[0]
+            return self._close(connection, begun, workflows.c.inbox > begun.horizon, dict(TURN_IS_OVER))[0]
 
     def retry_later(self, begun: BegunTurn, error: str, delay: timedelta) -> CommitAnswer:
         """Close an attempt whose handler raised: nothing it did commits, and the same turn is tried again after
@@ -532,7 +520,7 @@ class Turns:
     def is_current(self, begun: BegunTurn) -> bool:
         """Whether the attempt still owns its turn: what `turn.cancelled` asks."""
         with self._database.reading() as connection:
-            return connection.execute(select(workflows.c.id).where(*_fence(begun))).one_or_none() is not None
+            return connection.execute(select(workflows.c.id).where(*fence(begun))).one_or_none() is not None
 
     def _close(
         self, connection: Connection, begun: BegunTurn, due: ColumnElement[bool], values: Mapping[str, Any]
@@ -559,39 +547,7 @@ class Turns:
             "dispatched_witnessed": case((sends_next, self._liveness.witnessed_now()), else_=null()),
             "updated_at": self._clock.now(),
         }
-        return update(workflows).where(*_fence(begun)).values({**closing, **values})
-
-    def _park(
-        self, begun: BegunTurn, outcome: TurnOutcome, due: ColumnElement[bool], values: Mapping[str, Any]
-    ) -> CommitAnswer | None:
-        """The commit of a turn that changes nothing but its own run, in one statement: closed, the marks on what it
-        consumed, and its record. Only PostgreSQL has such statements.
-
-        None, and nothing is written, if the fence does not hold, the engine is draining, or a consumed signal is not
-        pending: the commit in several statements says what that means.
-        """
-        pending = (
-            signals.c.run_id == begun.run_id,
-            signals.c.consumed_turn.is_(None),
-            signals.c.number.in_(outcome.consumed),
-        )
-        closing = self._closing(begun, due, values).where(self._liveness.is_live(begun.engine_id))
-        if outcome.consumed:
-            found = select(func.count()).select_from(signals).where(*pending).scalar_subquery()
-            closing = closing.where(found == len(outcome.consumed))
-        closed = closing.returning(*(workflows.c[name] for name in _TOLD_OF_A_COMMIT)).cte("closed")
-        record = {
-            key: value if isinstance(value, ColumnElement) else literal(value, turns.c[key].type)
-            for key, value in self._turn_record(begun, outcome).items()
-        }
-        noted = insert(turns).from_select(list(record), select(*record.values()).select_from(closed))
-        whole = select(closed).add_cte(noted.cte("noted"))
-        if outcome.consumed:
-            marks = update(signals).where(*pending, exists(select(closed.c.id))).values(consumed_turn=begun.turn)
-            whole = whole.add_cte(marks.cte("consumed"))
-        with self._database.statement() as connection:
-            row = connection.execute(whole).one_or_none()
-        return None if row is None else _won(begun, row)
+        return update(workflows).where(*fence(begun)).values({**closing, **values})
 
     def _due_again(self, begun: BegunTurn, wants_more: bool) -> ColumnElement[bool]:
         """O9: a commit clears only what its begin saw; what arrived beyond the horizon keeps the workflow due."""
@@ -631,33 +587,26 @@ class Turns:
         }
 
 
-def _pending_updates(row: AnyRow) -> tuple[ColumnElement[bool], ...]:
+def _pending_updates(run_id: Any, horizon: Any) -> tuple[ColumnElement[bool], ...]:
     """The unanswered updates of a run, up to the horizon of its turn."""
-    return updates.c.run_id == row.run_id, is_unanswered, updates.c.number <= row.turn_inbox
+    return updates.c.run_id == run_id, is_unanswered, updates.c.number <= horizon
 
 
-def _named(message: TurnMessage) -> tuple[ColumnElement[bool], ...]:
-    return (
-        workflows.c.id == message.workflow_id,
-        workflows.c.run_id == message.run_id,
-        workflows.c.engine_id == message.engine_id,
-        workflows.c.epoch == message.epoch,
-        workflows.c.turn == message.turn,
+def _signals_within_horizon() -> Executable:
+    run_id, horizon = GIVEN_TURN.run_id, given("horizon", BigInteger())
+    is_awaited = signals.c.name.in_(given("awaited", signals.c.name.type, is_list=True))
+    buffered = (
+        select(signals)
+        .where(signals.c.run_id == run_id, signals.c.consumed_turn.is_(None), signals.c.number <= horizon)
+        .order_by(case((is_awaited, 0), else_=1), signals.c.number)
+        .limit(SIGNALS_PER_TURN + 1)
+        .subquery("buffered")
     )
+    asked = select(exists().where(*_pending_updates(run_id, horizon)).label("has_updates")).subquery("asked")
+    return select(asked.c.has_updates, buffered).select_from(asked.outerjoin(buffered, true()))
 
 
-def _fence(begun: BegunTurn) -> tuple[ColumnElement[bool], ...]:
-    """O1: workflow, run, engine, epoch, turn and attempt, in the WHERE of every write of an owner."""
-    return (
-        workflows.c.id == begun.workflow_id,
-        workflows.c.run_id == begun.run_id,
-        workflows.c.engine_id == begun.engine_id,
-        workflows.c.epoch == begun.epoch,
-        workflows.c.turn == begun.turn,
-        workflows.c.attempt == begun.attempt,
-        workflows.c.attempt_open,
-        is_running,
-    )
+_SIGNALS_WITHIN = _signals_within_horizon()
 
 
 def _mismatch(row: AnyRow | None, message: TurnMessage) -> Discard:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -41,17 +42,31 @@ def _deadline(since_ms: int | None, timeout: int | None, until: int | None = Non
     return None if timeout is None or since_ms is None else moment_of(since_ms + timeout)
 
 
-def parked_on(waits: Sequence[NewWait], now: ColumnElement[int]) -> dict[str, Any]:
-    """The values of a row that parks on `waits` now, by the database's clock (O2)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedWaits:
+    """Waits as a row has them, and in milliseconds the shortest duration and the earliest time among them."""
+
+    names: str
+    timeout: int | None
+    until: int | None
+
+
+def encoded(waits: Sequence[NewWait]) -> EncodedWaits:
     timeouts = [milliseconds(limit) for _name, limit in waits if isinstance(limit, timedelta)]
     times = [milliseconds_of(limit) for _name, limit in waits if isinstance(limit, datetime)]
-    deadlines: list[ColumnElement[int]] = [now + min(timeouts)] if timeouts else []
-    deadlines += [literal(min(times), BigInteger)] if times else []
-    return {
-        "waits": json.dumps([_encoded(name, limit) for name, limit in waits]),
-        "waiting_since_at": now,
-        "next_deadline_at": _earliest(deadlines),
-    }
+    return EncodedWaits(
+        names=json.dumps([_encoded(name, limit) for name, limit in waits]),
+        timeout=min(timeouts, default=None),
+        until=min(times, default=None),
+    )
+
+
+def parked_on(waits: Sequence[NewWait], now: ColumnElement[int]) -> dict[str, Any]:
+    """The values of a row that parks on `waits` now, by the database's clock (O2)."""
+    wait = encoded(waits)
+    deadlines: list[ColumnElement[int]] = [] if wait.timeout is None else [now + wait.timeout]
+    deadlines += [] if wait.until is None else [literal(wait.until, BigInteger)]
+    return {"waits": wait.names, "waiting_since_at": now, "next_deadline_at": _earliest(deadlines)}
 
 
 def _encoded(name: str, limit: timedelta | datetime | None) -> list[Any]:

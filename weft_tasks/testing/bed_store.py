@@ -18,9 +18,8 @@ from weft_tasks.store import Store
 from weft_tasks.store.clock import ManualClock
 from weft_tasks.store.database import Database
 from weft_tasks.store.schema import migrate
-from weft_tasks.testing.bed_time import moment_on
 
-TIME_OF_A_NEW_BED = moment_on(ManualClock())
+TIME_OF_A_NEW_BED = ManualClock().moment
 
 
 class BedStores:
@@ -52,7 +51,7 @@ class BedStores:
             for name in (file, f"{file}-wal", f"{file}-shm"):
                 with suppress(FileNotFoundError):
                     Path(name).unlink()
-            clock.advance(TIME_OF_A_NEW_BED - moment_on(clock))
+            clock.advance(TIME_OF_A_NEW_BED - clock.moment)
             idle.append((store, clock, file))
 
     @cached_property

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, and_, exists, func, literal, not_, or_, select, union_all, update
+from sqlalchemy import ColumnElement, and_, exists, func, literal, not_, or_, select, union_all, update
 
 from weft_tasks.settings import Settings
 from weft_tasks.store import Store
@@ -41,7 +41,7 @@ class BedTime:
 
     def now(self) -> datetime:
         """The time of the bed's database: aware UTC."""
-        return moment_on(self._clock)
+        return self._clock.moment
 
     def monotonic(self) -> float:
         """The same as seconds, for the passes: in a bed no pass runs out of time."""
@@ -120,10 +120,6 @@ class BedTime:
         with self._store.database.reading() as connection:
             found = connection.execute(select(func.min(later.c.at))).scalar_one_or_none()
         return None if found is None else moment_of(found)
-
-
-def moment_on(clock: ManualClock) -> datetime:
-    return moment_of(cast("BindParameter[int]", clock.now()).value or 0)
 
 
 def _earliest(column: ColumnElement[Any], which: ColumnElement[bool], now: ColumnElement[int]) -> Any:

@@ -100,6 +100,9 @@ class TurnRunner:
         attempt stays open until two heartbeats did not name it (O9).
         """
         try:
+            at_once = self._at_once(message, task_id, engine_id)
+            if at_once is not None:
+                return self._run_timed(at_once)
             held = self._held(message, engine_id)
             if isinstance(held, str):
                 return self._discard(message, held)
@@ -112,6 +115,16 @@ class TurnRunner:
         except StoreUnavailable as error:
             return _report(TurnStatus.UNKNOWN, message.workflow_id, message.turn, message.epoch, str(error))
         return self._run_timed(begun)
+
+    def _at_once(self, message: TurnMessage, task_id: str, engine_id: str) -> BegunTurn | None:
+        """An offer, taken and begun in one step; None if that cannot be, and for a message that is no offer."""
+        if message.engine_id is not None:
+            return None
+        begun = self._turns.acquire_and_begin(message, engine_id, task_id)
+        if begun is not None:
+            grant = Grant(answer=TakeoverAnswer.WON, epoch=begun.epoch, turn=begun.turn, is_due=True)
+            self._report_claim(message, engine_id, grant)
+        return begun
 
     def _held(self, message: TurnMessage, engine_id: str) -> TurnMessage | str:
         """The message as addressed to this engine; a new workflow is acquired first (O5). One for another engine went

@@ -1,0 +1,91 @@
+"""Attempts at a turn: what a message must name for one to be opened (O10), what opening writes (O9), and the fence that
+every write of the attempt stands behind (O1). All of it about a row of `weft_workflows`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import ColumnElement, func
+
+from weft_tasks.store.clock import StoreClock
+from weft_tasks.store.given import as_given, given
+from weft_tasks.store.tables import is_running, workflows
+
+TURN_IS_OVER: Mapping[str, Any] = MappingProxyType(
+    {"begun": 0, "tries": 0, "turn_inbox": None, "turn_began_at": None, "not_before_at": None}
+)
+"""What a row has between two turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenTurn:
+    """What a message names and what an open attempt adds to it, as values that come with the execution."""
+
+    workflow_id: Any
+    run_id: Any
+    engine_id: Any
+    epoch: Any
+    turn: Any
+    attempt: Any
+
+
+GIVEN_TURN = GivenTurn(
+    workflow_id=given("workflow_id", workflows.c.id.type),
+    run_id=given("run_id", workflows.c.run_id.type),
+    engine_id=given("engine_id", workflows.c.engine_id.type),
+    epoch=given("epoch", workflows.c.epoch.type),
+    turn=given("turn", workflows.c.turn.type),
+    attempt=given("attempt", workflows.c.attempt.type),
+)
+
+
+def is_named_by(message: Any) -> tuple[ColumnElement[bool], ...]:
+    """O10: the row is at the turn that the message (or `GIVEN_TURN`) names, and held as it says."""
+    return (
+        workflows.c.id == message.workflow_id,
+        workflows.c.run_id == message.run_id,
+        workflows.c.engine_id == message.engine_id,
+        workflows.c.epoch == message.epoch,
+        workflows.c.turn == message.turn,
+    )
+
+
+def fence(begun: Any) -> tuple[ColumnElement[bool], ...]:
+    """O1: workflow, run, engine, epoch, turn and attempt, in the WHERE of every write of an owner. `begun` is a
+    `BegunTurn`, or `GIVEN_TURN`."""
+    return *is_named_by(begun), workflows.c.attempt == begun.attempt, workflows.c.attempt_open, is_running
+
+
+def opened(clock: StoreClock, task: ColumnElement[str], beat: ColumnElement[int]) -> dict[str, Any]:
+    """O9: the values of a row whose next attempt begins. `task` is the JSON of its Celery task id, `beat` its engine's
+    heartbeat by now. The horizon and the time are those of the turn's first begin."""
+    return {
+        "attempt": workflows.c.attempt + 1,
+        "attempt_open": True,
+        "attempt_task": task,
+        "attempt_beat": beat,
+        "begun": workflows.c.begun + 1,
+        "turn_inbox": func.coalesce(workflows.c.turn_inbox, workflows.c.inbox),
+        "turn_began_at": func.coalesce(workflows.c.turn_began_at, clock.now()),
+        "dispatches": 0,
+        "unanswered": 0,
+    }
+
+
+def message_given(message: Any) -> dict[str, Any]:
+    """The values of `GIVEN_TURN` that a message has."""
+    return as_given(
+        workflow_id=message.workflow_id,
+        run_id=message.run_id,
+        engine_id=message.engine_id,
+        epoch=message.epoch,
+        turn=message.turn,
+    )
+
+
+def attempt_given(begun: Any) -> dict[str, Any]:
+    """The values of `GIVEN_TURN` that an open attempt has."""
+    return message_given(begun) | as_given(attempt=begun.attempt)
