@@ -1,5 +1,5 @@
-"""What PostgreSQL does at once: a start, the first begin, the commit of a turn that concerns only its own run, and a
-signal, each in one statement that is its own transaction.
+"""What PostgreSQL does at once, in one statement that is its own transaction: a first begin, the commit of a turn that
+concerns only its own run, a signal.
 
 The verbs that use these are complete without them. What is done at once has the conditions, locks and writes of the
 verb's own statements. None means that nothing was written, because something is not as it mostly is, or is changing
@@ -42,7 +42,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DataError, IntegrityError
 
 from weft_tasks.model import TurnMessage, WorkflowStatus
@@ -119,16 +118,16 @@ class AtOnce:
             .with_for_update(read=True, key_share=True, skip_locked=True, of=engines)
             .cte("target")
         )
-        begins = opened(self._clock, given("task", _TEXT), target.c.beat)
+        begins = opened(self._clock, given("task", _TEXT), select(target.c.beat).scalar_subquery())
         taken = (
             update(workflows)
-            .where(workflows.c.id == free.c.id, target.c.id == GIVEN_TURN.engine_id)
-            .values({**self._claims.handed_over(), "engine_id": target.c.id, **begins})
+            .where(workflows.c.id == GIVEN_TURN.workflow_id, exists(select(free.c.id)), exists(select(target.c.id)))
+            .values({**self._claims.handed_over(), "engine_id": GIVEN_TURN.engine_id, **begins})
             .returning(workflows)
             .cte("taken")
         )
         granted = select(taken.c.id.label("workflow_id"), taken.c.engine_id, taken.c.bucket, taken.c.epoch).subquery()
-        claimed = self._claims.written(postgresql.insert(claims), granted).cte("claimed")
+        claimed = self._claims.written(granted).cte("claimed")
         return select(taken).add_cte(claimed)
 
     # -- the commit of a turn that concerns nobody else

@@ -41,7 +41,7 @@ from weft_tasks.results import Answer
 from weft_tasks.settings import Settings
 from weft_tasks.shards import WHOLE, Shard, bucket_of
 from weft_tasks.store.clock import StoreClock, milliseconds
-from weft_tasks.store.database import AnyRow, Database, insert_into
+from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.history import NewEntry, record_all, record_released
 from weft_tasks.store.json_rows import NUMBER, TEXT, Columns, listed, rows_of
 from weft_tasks.store.liveness import Liveness
@@ -209,10 +209,10 @@ class Claims:
     def _write_claims(self, connection: Connection, granted: Sequence[tuple[str, str, int]]) -> None:
         rows_granted = [(id, engine_id, bucket_of(id), epoch) for id, engine_id, epoch in granted]
         named = rows_of(connection, rows_granted, _GRANTED, name="granted")
-        connection.execute(self.written(insert_into(connection, claims), named))
+        connection.execute(self.written(named))
 
-    def written(self, claiming: Any, named: FromClause) -> Any:
-        """The insert `claiming` with claims as `named` (workflow_id, engine_id, bucket, epoch), over what is there.
+    def written(self, named: FromClause) -> Any:
+        """The insert of claims as `named` (workflow_id, engine_id, bucket, epoch), over what is there.
         In the order of their ids, in which everybody locks claims."""
         now = self._clock.now()
         rows = select(
@@ -223,7 +223,7 @@ class Claims:
             now,
             func.coalesce(self._expiry(named.c.engine_id), now),
         )
-        insertion = claiming.from_select(
+        insertion = self._database.insert_into(claims).from_select(
             ["workflow_id", "engine_id", "bucket", "epoch", "claimed_at", "expires_at"],
             # SQLite takes the ON of a conflict for that of a join, unless a WHERE comes before.
             rows.where(true()).order_by(named.c.workflow_id),

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from sqlalchemy import select
 
 from weft_tasks.errors import StoreUnavailable
-from weft_tasks.store.database import Database, insert_into
+from weft_tasks.store.database import Database
 from weft_tasks.store.tables import counters
 
 Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
@@ -38,7 +38,7 @@ class Counters:
         ]
         try:
             with self._database.transaction() as connection:
-                adding = insert_into(connection, counters).values(rows)
+                adding = self._database.insert_into(counters).values(rows)
                 connection.execute(
                     adding.on_conflict_do_update(
                         index_elements=[counters.c.name, counters.c.labels],

@@ -119,15 +119,14 @@ class Database:
     def _autocommit(self) -> Connection:
         return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
+    def insert_into(self, table: Table) -> Any:
+        """An insert that can say what a conflict does."""
+        return (sqlite if self.is_sqlite else postgresql).insert(table)
+
     def dispose(self) -> None:
         """Close this process's idle connections."""
         if self._engine is not None and self._pid == os.getpid():
             self._engine.dispose()
-
-
-def insert_into(connection: Connection, table: Table) -> Any:
-    """The insert of the connection's dialect, which can say what a conflict does."""
-    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
 
 
 @contextmanager

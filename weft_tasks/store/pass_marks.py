@@ -16,7 +16,7 @@ from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
 from weft_tasks.shards import shards_of
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
-from weft_tasks.store.database import AnyRow, Database, insert_into
+from weft_tasks.store.database import AnyRow, Database
 from weft_tasks.store.payloads import decode
 from weft_tasks.store.tables import passes
 
@@ -82,8 +82,12 @@ class PassMarks:
         begins = update(passes).where(passes.c.kind == kind).values(values)
         with self._database.transaction() as connection:
             if _is_of_one_of_several_shards(kind):
-                _make(connection, kind)
+                self._make(connection, kind)
             return bool(connection.execute(begins if even_if_recent else begins.where(is_stale)).rowcount)
+
+    def _make(self, connection: Connection, kind: str) -> None:
+        new = self._database.insert_into(passes).values(kind=kind, requested=0, skipped=0, runs=0, ran_ms=0)
+        connection.execute(new.on_conflict_do_nothing(index_elements=[passes.c.kind]))
 
     def finish(self, kind: str, token: str, result_json: str, *, took: timedelta) -> None:
         """Count the pass that `token` began, and keep its result unless a later one has begun since."""
@@ -130,11 +134,6 @@ def _is_of_one_of_several_shards(name: str) -> bool:
     """Only the marks of the whole store are there from the migration on."""
     kind, bracket, _ = name.partition("[")
     return bool(bracket) and kind in _KINDS
-
-
-def _make(connection: Connection, kind: str) -> None:
-    new = insert_into(connection, passes).values(kind=kind, requested=0, skipped=0, runs=0, ran_ms=0)
-    connection.execute(new.on_conflict_do_nothing(index_elements=[passes.c.kind]))
 
 
 def _mark(row: AnyRow) -> PassMark:

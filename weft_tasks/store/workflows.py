@@ -8,11 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 from sqlalchemy import (
+    BigInteger,
+    Boolean,
     ColumnElement,
     Connection,
+    Executable,
     and_,
     case,
     delete,
@@ -20,6 +25,7 @@ from sqlalchemy import (
     func,
     literal,
     not_,
+    null,
     or_,
     select,
     union_all,
@@ -31,7 +37,8 @@ from weft_tasks.model import NewWorkflow, TurnMessage, WorkflowInfo, WorkflowSta
 from weft_tasks.settings import Settings
 from weft_tasks.shards import WHOLE, Shard
 from weft_tasks.store.clock import StoreClock, milliseconds, milliseconds_of, moment_of
-from weft_tasks.store.database import AnyRow, Database, insert_into
+from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.given import as_given, given
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import DebtKind
 from weft_tasks.store.tables import (
@@ -129,59 +136,61 @@ class Workflows:
         that a purge of the same id cannot slip in between (O7).
         """
         run_id = uuid.uuid4().hex
-        with self._database.transaction(connection) as own:
-            epoch = max(self.lock_floor(own), self._make_room(own, new.id) if restarts else 0)
-            self.insert(own, new, run_id, epoch)
+        epoch = None if connection is not None or restarts else self._insert_at_once(new, run_id)
+        if epoch is None:
+            with self._database.transaction(connection) as own:
+                epoch = max(self.lock_floor(own), self._make_room(own, new.id) if restarts else 0)
+                self.insert(own, new, run_id, epoch)
         return TurnMessage(workflow_id=new.id, run_id=run_id, engine_id=None, epoch=epoch, turn=0)
 
     def lock_floor(self, connection: Connection) -> int:
         """The epoch at which new rows start, held against a purge until the caller's transaction ends (O7)."""
-        floor = connection.execute(select(store.c.epoch_floor).where(store.c.id == 1).with_for_update(read=True))
-        return int(floor.scalar_one())
+        return int(connection.execute(_LOCKED_FLOOR).scalar_one())
 
     def insert(self, connection: Connection, new: NewWorkflow, run_id: str, epoch: int) -> None:
         """The row itself, within the caller's transaction, which stays usable if the id is taken: raises
         WorkflowAlreadyExists."""
-        now = self._clock.now()
-        parent = new.parent
-        inserted = connection.execute(
-            _insert_if_free(connection)
+        values = _values_of(new, run_id) | as_given(epoch=epoch)
+        if connection.execute(self._insertion, values).one_or_none() is None:
+            raise WorkflowAlreadyExists(new.id, _status_of(connection, new.id))
+
+    def _insert_at_once(self, new: NewWorkflow, run_id: str) -> int | None:
+        """The row at the floor, in one statement on PostgreSQL; returns its epoch. None, and nothing is written, if the
+        id is taken."""
+        if self._database.is_sqlite:
+            return None
+        with self._database.statement() as connection:
+            row = connection.execute(self._insertion_at_floor, _values_of(new, run_id)).one_or_none()
+        return None if row is None else int(row.epoch)
+
+    @cached_property
+    def _insertion(self) -> Executable:
+        return self._inserted(given("epoch", BigInteger()))
+
+    @cached_property
+    def _insertion_at_floor(self) -> Executable:
+        return self._inserted(_LOCKED_FLOOR.scalar_subquery())
+
+    def _inserted(self, epoch: ColumnElement[int]) -> Executable:
+        """The insert of a row that `_values_of` gives the values. An error would abort the caller's transaction on
+        PostgreSQL; a conflict that does nothing leaves it usable."""
+        now, number = self._clock.now(), BigInteger()
+        # O5: its message has one R of witnessed time before the reclaim pass picks it up.
+        told_at = case((given("is_put_off", Boolean()), null()), else_=self._liveness.witnessed_now())
+        insertion: Executable = (
+            self._database.insert_into(workflows)
             .values(
-                id=new.id,
-                type=new.type,
-                version=new.version,
-                run_id=run_id,
-                status=WorkflowStatus.RUNNING,
                 epoch=epoch,
-                turn=0,
-                attempt=0,
-                due=True,
-                not_before_at=_first_turn_at(new, now),
-                # O5: its message has one R of witnessed time before the reclaim pass picks it up.
-                dispatched_witnessed=None if new.is_put_off else self._liveness.witnessed_now(),
-                dispatches=0,
-                unanswered=0,
-                attempt_open=False,
-                begun=0,
-                tries=0,
-                inbox=0,
-                waits="[]",
-                end_by_at=None if new.timeout is None else now + milliseconds(new.timeout),
-                cancelling=False,
-                parent_id=None if parent is None else parent.id,
-                parent_run_id=None if parent is None else parent.run_id,
-                parent_reply=None if parent is None else parent.reply,
-                close_policy=None if parent is None else parent.close_policy,
-                trace=current_trace(),
-                input=new.input_json,
-                state="{}",
+                not_before_at=func.coalesce(given("at", number), now + given("delay", number)),
+                dispatched_witnessed=told_at,
+                end_by_at=now + given("timeout", number),
                 created_at=now,
                 updated_at=now,
             )
-            .returning(workflows.c.id)
+            .on_conflict_do_nothing(index_elements=[workflows.c.id])
+            .returning(workflows.c.epoch)
         )
-        if inserted.one_or_none() is None:
-            raise WorkflowAlreadyExists(new.id, _status_of(connection, new.id))
+        return insertion
 
     def _make_room(self, connection: Connection, workflow_id: str) -> int:
         """Delete an ended run of the id, and return the epoch that its successor must not go below."""
@@ -369,10 +378,47 @@ class Workflows:
             )
 
 
-def _first_turn_at(new: NewWorkflow, now: ColumnElement[int]) -> ColumnElement[int] | int | None:
-    if new.at is not None:
-        return milliseconds_of(new.at)
-    return None if new.delay is None else now + milliseconds(new.delay)
+_LOCKED_FLOOR = select(store.c.epoch_floor).where(store.c.id == 1).with_for_update(read=True)
+_OF_A_NEW_RUN: Mapping[str, Any] = MappingProxyType(
+    {
+        "status": WorkflowStatus.RUNNING.value,
+        "turn": 0,
+        "attempt": 0,
+        "due": True,
+        "dispatches": 0,
+        "unanswered": 0,
+        "attempt_open": False,
+        "begun": 0,
+        "tries": 0,
+        "inbox": 0,
+        "waits": "[]",
+        "cancelling": False,
+        "state": "{}",
+    }
+)
+
+
+def _values_of(new: NewWorkflow, run_id: str) -> dict[str, Any]:
+    parent = new.parent
+    row = {
+        **_OF_A_NEW_RUN,
+        "id": new.id,
+        "type": new.type,
+        "version": new.version,
+        "run_id": run_id,
+        "parent_id": None if parent is None else parent.id,
+        "parent_run_id": None if parent is None else parent.run_id,
+        "parent_reply": None if parent is None else parent.reply,
+        "close_policy": None if parent is None else parent.close_policy,
+        "trace": current_trace(),
+        "input": new.input_json,
+    }
+    return row | as_given(
+        at=None if new.at is None else milliseconds_of(new.at),
+        delay=None if new.delay is None else milliseconds(new.delay),
+        timeout=None if new.timeout is None else milliseconds(new.timeout),
+        is_put_off=new.is_put_off,
+    )
 
 
 def locked_row(connection: Connection, workflow_id: str) -> AnyRow | None:
@@ -395,11 +441,6 @@ def delete_runs(connection: Connection, run_ids: Sequence[str]) -> None:
         connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
     is_theirs = or_(outbox.c.kind == DebtKind.REPLY, outbox.c.sent_witnessed.is_not(None))
     connection.execute(delete(outbox).where(outbox.c.run_id.in_(run_ids), is_theirs))
-
-
-def _insert_if_free(connection: Connection) -> Any:
-    """An error would abort the caller's transaction on PostgreSQL; a conflict that does nothing leaves it usable."""
-    return insert_into(connection, workflows).on_conflict_do_nothing(index_elements=[workflows.c.id])
 
 
 def _status_of(connection: Connection, workflow_id: str) -> str:
