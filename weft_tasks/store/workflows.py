@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Executable,
+    Integer,
+    Text,
     and_,
     case,
     delete,
@@ -119,6 +121,7 @@ class Workflows:
         self._clock = clock
         self._settings = settings
         self._liveness = Liveness(settings, clock)
+        self._candidates_in = cache(self._candidates)
 
     def start(
         self, workflow_id: str, type_name: str, input_json: str, connection: Connection | None = None
@@ -258,16 +261,16 @@ class Workflows:
 
         Of more than a pass can handle it lists some by chance, so that what always fails keeps nothing else waiting."""
         with self._database.reading() as connection:
-            lost = self._holders_lost(connection)
-            listed = self._candidates(lost, shard).subquery()
-            rows = connection.execute(select(listed).order_by(func.random()).limit(MOST_CANDIDATES)).all()
+            lost = connection.execute(self._holders_lost).scalars().all()
+            rows = connection.execute(self._candidates_in(shard), as_given(lost=lost, most=MOST_CANDIDATES)).all()
         overdue = {row.id for row in rows if row.kind == CandidateKind.OVERDUE}
         seen: dict[str, ReclaimCandidate] = {}
         for row in sorted(rows, key=lambda row: _RANKS[row.kind]):
             seen.setdefault(row.id, _candidate(row, is_overdue=row.id in overdue))
         return tuple(seen.values())
 
-    def _holders_lost(self, connection: Connection) -> tuple[str, ...]:
+    @cached_property
+    def _holders_lost(self) -> Executable:
         """The engine ids that claims name and that are silent, stopped or without a row (O4).
 
         Walks the index from one id to the next, so that the cost follows the engines and not their claims.
@@ -275,12 +278,11 @@ class Workflows:
         first = select(func.min(claims.c.engine_id).label("engine_id")).cte("holders", recursive=True)
         following = select(func.min(claims.c.engine_id)).where(claims.c.engine_id > first.c.engine_id).scalar_subquery()
         holders = first.union_all(select(following).where(first.c.engine_id.is_not(None)))
-        lost = select(holders.c.engine_id).where(
+        return select(holders.c.engine_id).where(
             holders.c.engine_id.is_not(None), self._liveness.is_silent(holders.c.engine_id)
         )
-        return tuple(connection.execute(lost).scalars())
 
-    def _candidates(self, lost: tuple[str, ...], shard: Shard) -> Any:
+    def _candidates(self, shard: Shard) -> Executable:
         held = workflows.c.engine_id.is_not(None)
         unowned = and_(
             is_running,
@@ -295,12 +297,13 @@ class Workflows:
             self._liveness.dispatch_is_overdue(),
         )
         ours = in_shard(workflows.c.bucket, shard)
-        return union_all(
-            self._nominated(CandidateKind.SILENT_HOLDER).where(is_running, workflows.c.id.in_(_held_by(lost, shard))),
+        candidates = union_all(
+            self._nominated(CandidateKind.SILENT_HOLDER).where(is_running, workflows.c.id.in_(_held_by_lost(shard))),
             self._nominated(CandidateKind.DEAF_HOLDER).where(self._has_deaf_holder(), *ours),
             self._nominated(CandidateKind.UNOWNED).where(unowned, *ours),
             self._nominated(CandidateKind.OVERDUE).where(overdue, *ours),
-        )
+        ).subquery()
+        return select(candidates).order_by(func.random()).limit(given("most", Integer()))
 
     def _has_deaf_holder(self) -> ColumnElement[bool]:
         return and_(is_running, workflows.c.engine_id.is_not(None), self._liveness.holder_is_deaf())
@@ -451,9 +454,9 @@ def _status_of(connection: Connection, workflow_id: str) -> str:
 _RANKS = {kind.value: rank for rank, kind in enumerate(CandidateKind)}
 
 
-def _held_by(engine_ids: tuple[str, ...], shard: Shard) -> Any:
-    ours = in_shard(claims.c.bucket, shard)
-    return select(claims.c.workflow_id).where(claims.c.engine_id.in_(engine_ids), *ours)
+def _held_by_lost(shard: Shard) -> Any:
+    is_lost = claims.c.engine_id.in_(given("lost", Text(), is_list=True))
+    return select(claims.c.workflow_id).where(is_lost, *in_shard(claims.c.bucket, shard))
 
 
 def _described() -> Any:
