@@ -368,24 +368,34 @@ class Claims:
             return Answer.UNKNOWN
 
     def renew_all(self, wanted: Sequence[HeldClaim]) -> tuple[Answer, ...]:
-        """Renew many claims in one statement, one answer each, in order; each claim keeps its own condition.
+        """Renew many claims in one statement, one answer each, in order; each claim keeps its own condition. If some
+        were lost, another one says which.
 
         Raises StoreUnavailable if it was not answered; then every answer of the call is unknown.
         """
         won = self._renew_named(wanted)
         return tuple(Answer.WON if claim in won else Answer.LOST for claim in wanted)
 
-    def _renew_named(self, wanted: Sequence[HeldClaim]) -> frozenset[tuple[object, ...]]:
-        """Those that were renewed; a `HeldClaim` is equal to such a tuple, which costs less to make."""
+    def _renew_named(self, wanted: Sequence[HeldClaim]) -> frozenset[HeldClaim]:
+        """Those that were renewed. Usually all are, which their number shows: to return each of them would cost as much
+        as to find it."""
+        named = frozenset(wanted)
         with self._database.transaction() as connection:
             go_by_ids(connection)
+            are_wanted = are_named(connection, wanted)
             renewed = connection.execute(
                 update(claims)
-                .where(*are_named(connection, wanted))
+                .where(*are_wanted)
                 .values(expires_at=func.coalesce(self._expiry(claims.c.engine_id), claims.c.expires_at))
-                .returning(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch)
             )
-            return frozenset(map(tuple, renewed.all()))
+            if renewed.rowcount == len(named):
+                return named
+            # Ours stay locked until the commit, and what was lost never comes back under its epoch.
+            return self._those_held(connection, are_wanted)
+
+    def _those_held(self, connection: Connection, which: Sequence[ColumnElement[bool]]) -> frozenset[HeldClaim]:
+        found = connection.execute(select(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch).where(*which))
+        return frozenset(HeldClaim(*row) for row in found.all())
 
     # -- release
 

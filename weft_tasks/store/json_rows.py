@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import CTE, JSON, BigInteger, ColumnElement, Connection, Text, cast, func, literal, select
+from sqlalchemy import CTE, JSON, BigInteger, ColumnElement, Connection, Select, Text, cast, func, literal, select
 from sqlalchemy.types import TypeEngine
 
 Columns = Mapping[str, TypeEngine[Any]]
@@ -20,10 +20,15 @@ NUMBER: Final[TypeEngine[int]] = BigInteger()
 
 def rows_of(connection: Connection, rows: Sequence[Sequence[object]], columns: Columns, *, name: str) -> CTE:
     """The rows as a table of these columns, in no order."""
+    return selection_of(connection, rows, columns).cte(name)
+
+
+def selection_of(connection: Connection, rows: Sequence[Sequence[object]], columns: Columns) -> Select[Any]:
+    """The rows as a subquery. SQLite's driver does not count what a statement has changed that begins with WITH."""
     part = _part_of_sqlite if connection.dialect.name == "sqlite" else _part_of_postgresql
     row = _row_of(connection, json.dumps(rows))
     parts = [cast(part(row, place), column).label(key) for place, (key, column) in enumerate(columns.items())]
-    return select(*parts).cte(name)
+    return select(*parts)
 
 
 def listed(connection: Connection, column: ColumnElement[str]) -> ColumnElement[list[str]]:

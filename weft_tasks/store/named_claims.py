@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Connection, func, select, true, tuple_
 
 from weft_tasks.model import HeldClaim
-from weft_tasks.store.json_rows import NUMBER, TEXT, Columns, rows_of
+from weft_tasks.store.json_rows import NUMBER, TEXT, Columns, rows_of, selection_of
 from weft_tasks.store.tables import claims
 
 _COLUMNS: Columns = {"workflow_id": TEXT, "engine_id": TEXT, "epoch": NUMBER}
@@ -19,13 +19,13 @@ def are_named(connection: Connection, wanted: Sequence[HeldClaim]) -> tuple[Colu
     On PostgreSQL they are no join: the planner would join a small table the other way round, and lock its claims in
     another order than that of their ids (see `go_by_ids`).
     """
+    if connection.dialect.name == "sqlite":
+        joined = selection_of(connection, wanted, _COLUMNS).subquery("named")
+        return tuple(claims.c[name] == joined.c[name] for name in _COLUMNS)
     named = rows_of(connection, wanted, _COLUMNS, name="named")
-    ids = select(named.c.workflow_id)
-    is_listed: ColumnElement[bool] = claims.c.workflow_id.in_(ids)
-    if connection.dialect.name != "sqlite":
-        is_listed = claims.c.workflow_id == func.any(func.array(ids.scalar_subquery()))
-    named_whole = tuple_(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch).in_(select(named))
-    return is_listed, named_whole.is_(true())
+    ids = select(named.c.workflow_id).scalar_subquery()
+    whole = tuple_(claims.c.workflow_id, claims.c.engine_id, claims.c.epoch)
+    return claims.c.workflow_id == func.any(func.array(ids)), whole.in_(select(named)).is_(true())
 
 
 def go_by_ids(connection: Connection) -> None:
