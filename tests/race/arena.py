@@ -53,10 +53,13 @@ Serial: TypeAlias = Mapping[tuple[str, ...], set[str]]
 
 
 class Arena:
-    """One database with actors on it. Close it at the end."""
+    """One database with actors on it. Close it at the end.
 
-    def __init__(self, url: str) -> None:
+    `in_steps` has the verbs go their long way even where PostgreSQL could do all of it at once."""
+
+    def __init__(self, url: str, *, in_steps: bool = False) -> None:
         self.url = url
+        self._in_steps = in_steps
         self.settings = Settings(database_url=url)
         self.clock = ManualClock()
         self.store = Store.open(self.settings, clock=self.clock)
@@ -203,7 +206,19 @@ class Arena:
     def _patient_store(self) -> Store:
         """A store whose statements may wait as long as a play takes."""
         limits = replace(limits_of(self.settings), statement_timeout=_LONG, lock_wait=_LONG, pool_size=2)
-        return Store.open(self.settings, clock=self.clock, limits=limits)
+        store = Store.open(self.settings, clock=self.clock, limits=limits)
+        if self._in_steps:
+            store.workflows._insert_at_once = _never  # type: ignore[method-assign]
+            store.turns._at_once = store.signals._at_once = _NothingAtOnce()  # type: ignore[assignment]
+        return store
+
+
+def _never(*_arguments: object, **_named: object) -> None:
+    """Nothing could be done at once."""
+
+
+class _NothingAtOnce:
+    acquire_and_begin = commit = send = staticmethod(_never)
 
 
 def _judge(ending: Ending, check: Check) -> None:

@@ -17,6 +17,7 @@ from weft_tasks.testing.servers import Redis, postgres_from_environment, redis_f
 
 from .arena import Arena
 
+IN_STEPS = "postgresql-in-steps"
 RACE_BACKENDS = ("sqlite", "postgresql")
 
 
@@ -57,16 +58,17 @@ def arena_on(race_url: Callable[[str], str]) -> Iterator[Callable[[str], Arena]]
             database = Database(url)
             migrate(database)
             database.dispose()
-            arena = Arena(url)
+            arena = Arena(url, in_steps=backend == IN_STEPS)
             closing.callback(arena.close)
             return arena
 
         yield build
 
 
-@pytest.fixture(params=RACE_BACKENDS)
+@pytest.fixture(params=[*RACE_BACKENDS, IN_STEPS])
 def arena(request: pytest.FixtureRequest, arena_on: Callable[[str], Arena]) -> Arena:
-    """An arena with an empty store, on each backend in turn."""
+    """An arena with an empty store, on each backend in turn, and on PostgreSQL with each verb in its several statements
+    as well."""
     built = arena_on(request.param)
     built.renew()
     return built
