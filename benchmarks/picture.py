@@ -14,24 +14,24 @@ ROW_INCHES = 0.9
 def draw_goals(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """One bar for each row: the figure in terms of its goal, so that 1 is the goal and shorter is better."""
     shown = [row for row in rows if row["value"] and row["goal"]]
-    figure, (axes,) = _figure(1, height=0.28 * len(shown) + 1)
+    figure, (axes,) = new_figure(1, height=0.28 * len(shown) + 1)
     shares = [max(SMALLEST, _share(row)) for row in shown]
     axes.barh([row["name"] for row in shown], shares, color=[_colour(row) for row in shown], height=0.6)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_xlabel("in terms of the goal: left of the line is met")
     axes.invert_yaxis()
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_report(report: Mapping[str, Any], path: Path) -> None:
     """A strip for each row of one benchmark, in the row's own unit: its figure as a bar, its rounds as dots, and the
     goal as a line; above it what both sides took."""
     shown = [row for row in report["rows"] if row["value"] is not None]
-    figure, strips = _figure(max(1, len(shown)), height=ROW_INCHES * max(1, len(shown)) + 0.3)
+    figure, strips = new_figure(max(1, len(shown)), height=ROW_INCHES * max(1, len(shown)) + 0.3)
     for row, axes in zip(shown, strips, strict=False):
         _draw_row(axes, row)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _draw_row(axes: Any, row: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ def _colour(row: Mapping[str, Any]) -> str:
     return MET if row["passed"] else MISSED
 
 
-def _figure(strips: int, *, height: float) -> tuple[Any, Sequence[Any]]:
+def new_figure(strips: int, *, height: float) -> tuple[Any, Sequence[Any]]:
     # Only who draws needs it; its text stays text, and the same figures give the same file.
     import matplotlib
 
@@ -85,7 +85,7 @@ def _figure(strips: int, *, height: float) -> tuple[Any, Sequence[Any]]:
     return figure, axes[:, 0]
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     path.parent.mkdir(parents=True, exist_ok=True)
