@@ -104,10 +104,14 @@ class Sampler:
                 self._of_store()
 
     def _of_family(self, name: str, process: LocalProcess) -> None:
+        """Memory is what is resident and no file's or shared segment's. A page that main and pool processes have shared
+        since the fork counts in each: otherwise an engine would seem to grow by half when its collector first goes
+        through all of its objects, and their pages become each process's own."""
         memory = files = threads = 0.0
         for member in _family(process):
             with suppress(psutil.Error):
-                memory += getattr(member.memory_full_info(), "uss", 0) / 1e6
+                held = member.memory_info()
+                memory += (held.rss - held.shared) / 1e6
                 files += member.num_fds()
                 threads += member.num_threads()
         if memory:
