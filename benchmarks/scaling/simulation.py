@@ -27,6 +27,7 @@ from weft_tasks.settings import Settings
 from weft_tasks.shards import Shard, shards_of
 from weft_tasks.store.claims import SLICE
 from weft_tasks.store.targets import StoreReclaim
+from weft_tasks.store.workflows import may_be_cut
 
 RENEWAL_STATEMENTS = 2.0
 """For each slice: the renewal, and how it is to be planned. Begin and commit come with them."""
@@ -161,9 +162,12 @@ class _Run:
         """A clean stop asks for reclaim passes; one that runs already runs again right after (O6)."""
         self._fleet.release(life, at)
         for shard in self._shards:
-            if shard not in self._asked:
-                self._asked.add(shard)
-                self._at(max(at, self._busy_until(PassKind.RECLAIM, shard)), "asked", shard)
+            self._ask(shard, at)
+
+    def _ask(self, shard: Shard, at: float) -> None:
+        if shard not in self._asked:
+            self._asked.add(shard)
+            self._at(max(at, self._busy_until(PassKind.RECLAIM, shard)), "asked", shard)
 
     def _on_asked(self, at: float, shard: Shard) -> None:
         self._asked.discard(shard)
@@ -216,6 +220,8 @@ class _Run:
             kind=PassKind.RECLAIM, shard=shard.index, begun=at, took=clock.at - at, moved=moved, status=result.status
         )
         self._record(shard, ran)
+        if may_be_cut(moved):
+            self._ask(shard, clock.at)
 
     def _record(self, shard: Shard, ran: Ran) -> None:
         self._latest[ran.kind, shard] = ran

@@ -8,12 +8,16 @@ import pytest
 from beds import DEAF_AFTER, MS, R, StoreBed
 from sqlalchemy import event
 
+from weft_tasks.celery_host.ticks import Ticks
 from weft_tasks.errors import StoreUnavailable
+from weft_tasks.events import Events
+from weft_tasks.locks import AlwaysYes
 from weft_tasks.passes.clock import SystemClock
 from weft_tasks.passes.reclaim import reclaim_claims
 from weft_tasks.passes.sweep import PassContext
-from weft_tasks.results import PassResult, ReclaimStatus
-from weft_tasks.store import claims, targets, workflows
+from weft_tasks.results import PassKind, PassResult, ReclaimStatus
+from weft_tasks.settings import Settings
+from weft_tasks.store import claims, workflows
 
 PASSES = 100
 """Whatever could be handled is chosen by chance within as many, but once in more than 10^20 runs."""
@@ -22,8 +26,7 @@ PASSES = 100
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> int:
     """A pass lists five."""
-    for module in (workflows, targets):
-        monkeypatch.setattr(module, "MOST_CANDIDATES", 5)
+    monkeypatch.setattr(workflows, "MOST_CANDIDATES", 5)
     return 5
 
 
@@ -58,8 +61,7 @@ def test_many_that_nobody_can_run_do_not_keep_others_from_their_turn(store_bed: 
 def test_engines_that_are_deaf_do_not_take_each_others_workflows_if_the_list_is_cut(
     store_bed: StoreBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (workflows, targets):
-        monkeypatch.setattr(module, "MOST_CANDIDATES", 1)
+    monkeypatch.setattr(workflows, "MOST_CANDIDATES", 1)
     for id, engine in (("v", "a"), ("w", "b")):
         store_bed.engine(engine)
         store_bed.held(id, engine)
@@ -70,6 +72,38 @@ def test_engines_that_are_deaf_do_not_take_each_others_workflows_if_the_list_is_
     for _ in range(10):
         reclaim(store_bed)
     assert [store_bed.row(id).engine_id for id in ("v", "w")] == ["a", "b"]
+
+
+def ticks_of(bed: StoreBed) -> Ticks:
+    return Ticks(
+        store=bed.store,
+        locks=AlwaysYes(),
+        run_once_locks=AlwaysYes(),
+        context=PassContext(clock=SystemClock()),
+        settings=Settings(database_url=bed.store.database.engine.url.render_as_string(hide_password=False)),
+        send_turn=lambda message: True,
+        follow_up=lambda changed: None,
+        events=Events(),
+        node="here",
+    )
+
+
+def test_a_pass_that_has_moved_all_it_listed_runs_again_right_after(store_bed: StoreBed, cut: int) -> None:
+    store_bed.engine("a")
+    store_bed.engine("b")
+    store_bed.many_held("a", 2 * cut + 2)
+    store_bed.engines.stop("a")
+    assert ticks_of(store_bed).tick(PassKind.RECLAIM)["counts"] == {"reclaimed": 2}
+    assert {claim.engine_id for claim in store_bed.claims.list_held()} == {"b"}
+    assert store_bed.store.pass_marks.read("reclaim").runs == 3
+
+
+def test_a_pass_that_can_move_nothing_of_what_it_listed_waits_for_its_next_tick(store_bed: StoreBed, cut: int) -> None:
+    store_bed.engine("a")
+    store_bed.many_held("a", 2 * cut + 2)
+    store_bed.engines.stop("a")
+    assert ticks_of(store_bed).tick(PassKind.RECLAIM)["counts"] == {"not-eligible": cut}
+    assert store_bed.store.pass_marks.read("reclaim").runs == 1
 
 
 # -- a clean stop
@@ -86,7 +120,7 @@ def held(store_bed: StoreBed, monkeypatch: pytest.MonkeyPatch) -> StoreBed:
 
 @pytest.mark.parametrize("verb", ["release_idle", "release_all"])
 def test_an_engine_that_holds_many_releases_them_in_transactions_of_a_slice(held: StoreBed, verb: str) -> None:
-    commits = []
+    commits: list[Any] = []
     event.listen(held.store.database.engine, "commit", commits.append)
     assert getattr(held.claims, verb)("a") == 25
     assert len(commits) == 3

@@ -21,7 +21,7 @@ from benchmarks.scaling.scenarios import deploy, report_of
 from benchmarks.scaling.simulation import Outcome, Plan, renewal_seconds, simulate
 from weft_tasks.results import PassKind, PassStatus
 from weft_tasks.settings import Settings
-from weft_tasks.store import targets
+from weft_tasks.store import workflows
 
 FREE = Work(client_s=0.0, server_s=0.0)
 COSTS = Costs(
@@ -143,12 +143,13 @@ def test_a_list_that_takes_longer_than_a_statement_may_moves_nothing() -> None:
     assert PassStatus.DISCOVERY_FAILED in {each.status for each in outcome.passes}
 
 
-def test_a_pass_lists_as_many_as_the_product_does_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fleets, targets):
+def test_a_pass_lists_as_many_as_the_product_does_and_another_one_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (fleets, workflows):
         monkeypatch.setattr(module, "MOST_CANDIDATES", 10)
     first, *others = engines(4)
     outcome = ran([replace(first, ends_at=12.0), *others])
     assert [each.moved for each in outcome.passes if each.moved] == [10, 10, 10]
+    assert max(outcome.fleet.recovered_s) < A_PASS
     assert holders(outcome) == {"e1": 40, "e2": 40, "e3": 40}
 
 

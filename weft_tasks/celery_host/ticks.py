@@ -46,6 +46,7 @@ from weft_tasks.store.targets import (
     StoreSignalPoll,
     StoreUpdatePoll,
 )
+from weft_tasks.store.workflows import may_be_cut
 
 logger = logging.getLogger("weft_tasks.passes")
 
@@ -152,6 +153,8 @@ class Ticks:
             if not self._store.pass_marks.begin(part.name, token, even_if_recent=even_if_recent):
                 return self._skipped(part, {"skipped": "recent"})
             ended = self._run(part)
+            if _left_some(ended):
+                self._store.pass_marks.request(part.name)
             report = _shown(ended)
             if acquisition.flight is None:
                 report["lock"] = f"unknown: {acquisition.reason}"
@@ -290,6 +293,11 @@ class Ticks:
 
 def _completed(report: PassReport) -> PassCompleted:
     return PassCompleted(result=report)
+
+
+def _left_some(report: PassReport) -> bool:
+    """Whether a reclaim pass moved so many that its list may have been cut. What cannot be moved waits for a tick."""
+    return isinstance(report, PassResult) and may_be_cut(report.count(ReclaimStatus.RECLAIMED))
 
 
 def _took(report: PassReport) -> timedelta:

@@ -22,7 +22,7 @@ from weft_tasks.store.engines import Engines
 from weft_tasks.store.lifecycle import Changed, Lifecycle, OverdueEnd
 from weft_tasks.store.signals import ReadyWait, Signals
 from weft_tasks.store.updates import PendingUpdate, Updates
-from weft_tasks.store.workflows import MOST_CANDIDATES, CandidateKind, EngineLoad, ReclaimCandidate, Workflows
+from weft_tasks.store.workflows import CandidateKind, EngineLoad, ReclaimCandidate, Workflows, may_be_cut
 
 SendTurn = Callable[[TurnMessage], bool]
 
@@ -79,9 +79,7 @@ class StoreReclaim:
         """Without those that this pass, a later part of it, or one of another shard, finds deaf: two of them would take
         each other's workflows (O12)."""
         found_deaf = {candidate.engine_id for candidate in candidates if candidate.kind is CandidateKind.DEAF_HOLDER}
-        # A deaf engine's workflow may be listed twice.
-        is_cut = 2 * len(candidates) >= MOST_CANDIDATES
-        if is_cut or not self._shard.is_whole:
+        if may_be_cut(len(candidates)) or not self._shard.is_whole:
             found_deaf |= self._workflows.list_deaf_holders()
         loads = self._workflows.list_engines_taking_work(self._shard)
         return [load for load in loads if load.engine_id not in found_deaf]

@@ -65,6 +65,11 @@ MOST_CANDIDATES: Final = 50_000
 planned for nothing, and a list of a million takes all the time that there is."""
 
 
+def may_be_cut(listed: int) -> bool:
+    """Whether a list with so many may have left some out. A deaf engine's workflow is listed twice."""
+    return 2 * listed >= MOST_CANDIDATES
+
+
 class CandidateKind(StrEnum):
     """Why the reclaim pass looks at a workflow; the try itself reads everything afresh. Of two reasons the first one
     counts, in this order."""
