@@ -7,9 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
+from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, delete, exists, func, insert, not_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    Integer,
+    ScalarSelect,
+    Text,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    not_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from weft_tasks.errors import DuplicateNodeError
@@ -18,6 +34,7 @@ from weft_tasks.settings import Settings
 from weft_tasks.store.claims import claims_by_engine
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import Database
+from weft_tasks.store.given import as_given, given
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.tables import aborts, claims, engine_types, engines, workflows
 from weft_tasks.store.tables import clock as witnessed_clock
@@ -89,7 +106,7 @@ class Engines:
         """
         try:
             with self._database.transaction() as connection:
-                self._advance_witnessed_clock(connection)
+                connection.execute(self._advance)
                 connection.execute(
                     insert(engines).values(
                         id=engine_id,
@@ -123,19 +140,9 @@ class Engines:
         It also advances the witnessed clock, by at most one renew interval.
         """
         with self._database.transaction() as connection:
-            self._advance_witnessed_clock(connection)
+            connection.execute(self._advance)
             beaten = connection.execute(
-                update(engines)
-                .where(engines.c.id == engine_id, engines.c.status != EngineStatus.STOPPED)
-                .values(
-                    heartbeat_at=_advanced_at(),
-                    heartbeat_witnessed=_witnessed(),
-                    beat=engines.c.beat + 1,
-                    free_slots=free_slots,
-                    in_hand_before=engines.c.in_hand,
-                    in_hand=json.dumps(sorted(in_hand)),
-                )
-                .returning(engines.c.status)
+                _BEAT, as_given(engine_id=engine_id, free_slots=free_slots, in_hand=json.dumps(sorted(in_hand)))
             ).scalar_one_or_none()
         if beaten is None:
             return HeartbeatAnswer.GONE
@@ -242,9 +249,11 @@ class Engines:
                 connection.execute(delete(aborts).where(aborts.c.engine_id.in_(gone)))
         return gone
 
-    def _advance_witnessed_clock(self, connection: Connection) -> None:
+    @cached_property
+    def _advance(self) -> Executable:
+        """Moves the witnessed clock."""
         now = self._clock.now_after_locks()
-        connection.execute(
+        return (
             update(witnessed_clock)
             .where(witnessed_clock.c.id == 1)
             .values(witnessed=self._liveness.advanced(now), advanced_at=now)
@@ -257,3 +266,18 @@ def _advanced_at() -> ScalarSelect[int]:
 
 def _witnessed() -> ScalarSelect[int]:
     return select(witnessed_clock.c.witnessed).where(witnessed_clock.c.id == 1).scalar_subquery()
+
+
+_BEAT: Final = (
+    update(engines)
+    .where(engines.c.id == given("engine_id", Text()), engines.c.status != EngineStatus.STOPPED)
+    .values(
+        heartbeat_at=_advanced_at(),
+        heartbeat_witnessed=_witnessed(),
+        beat=engines.c.beat + 1,
+        free_slots=given("free_slots", Integer()),
+        in_hand_before=engines.c.in_hand,
+        in_hand=given("in_hand", Text()),
+    )
+    .returning(engines.c.status)
+)

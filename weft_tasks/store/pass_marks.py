@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, or_, select, update
+from sqlalchemy import BigInteger, Boolean, Connection, Executable, Select, Text, case, or_, select, update
 
 from weft_tasks.results import PassKind
 from weft_tasks.settings import Settings
 from weft_tasks.shards import shards_of
 from weft_tasks.store.clock import StoreClock, milliseconds, moment_of
 from weft_tasks.store.database import AnyRow, Database
+from weft_tasks.store.given import as_given, given
 from weft_tasks.store.payloads import decode
 from weft_tasks.store.tables import passes
 
 RUN_ONCE = "run-once"
+_IS_NAMED = passes.c.kind == given("kind", Text())
 _KINDS = frozenset(kind.value for kind in PassKind)
 
 
@@ -75,15 +78,19 @@ class PassMarks:
         The first pass of a shard makes its mark: no schema knows how many there will be. A mark from the future
         counts as old: the database's clock was set back.
         """
+        named = as_given(kind=kind, token=token, even_if_recent=even_if_recent)
+        with self._database.statement() as connection:
+            if _is_of_one_of_several_shards(kind):
+                self._make(connection, kind)
+            return bool(connection.execute(self._begun, named).rowcount)
+
+    @cached_property
+    def _begun(self) -> Executable:
         # Not the time at which the statement began: a tick that was faster meanwhile is not one from the future.
         now = self._clock.now_after_locks()
         is_stale = or_(passes.c.began_at.is_(None), passes.c.began_at <= now - self._fresh_ms, passes.c.began_at > now)
-        values = {"began_at": now, "token": token, "finished_at": None, "result": None}
-        begins = update(passes).where(passes.c.kind == kind).values(values)
-        with self._database.transaction() as connection:
-            if _is_of_one_of_several_shards(kind):
-                self._make(connection, kind)
-            return bool(connection.execute(begins if even_if_recent else begins.where(is_stale)).rowcount)
+        values = {"began_at": now, "token": given("token", Text()), "finished_at": None, "result": None}
+        return update(passes).where(_IS_NAMED, or_(given("even_if_recent", Boolean()), is_stale)).values(values)
 
     def _make(self, connection: Connection, kind: str) -> None:
         new = self._database.insert_into(passes).values(kind=kind, requested=0, skipped=0, runs=0, ran_ms=0)
@@ -91,31 +98,37 @@ class PassMarks:
 
     def finish(self, kind: str, token: str, result_json: str, *, took: timedelta) -> None:
         """Count the pass that `token` began, and keep its result unless a later one has begun since."""
-        is_latest = passes.c.token == token
-        with self._database.transaction() as connection:
+        with self._database.statement() as connection:
             connection.execute(
-                update(passes)
-                .where(passes.c.kind == kind)
-                .values(
-                    runs=passes.c.runs + 1,
-                    ran_ms=passes.c.ran_ms + milliseconds(took),
-                    finished_at=case((is_latest, self._clock.now()), else_=passes.c.finished_at),
-                    result=case((is_latest, result_json), else_=passes.c.result),
-                )
+                self._finished, as_given(kind=kind, token=token, result=result_json, took=milliseconds(took))
             )
 
+    @cached_property
+    def _finished(self) -> Executable:
+        is_latest = passes.c.token == given("token", Text())
+        return (
+            update(passes)
+            .where(_IS_NAMED)
+            .values(
+                runs=passes.c.runs + 1,
+                ran_ms=passes.c.ran_ms + given("took", BigInteger()),
+                finished_at=case((is_latest, self._clock.now()), else_=passes.c.finished_at),
+                result=case((is_latest, given("result", Text())), else_=passes.c.result),
+            )
+        )
+
     def count_skip(self, kind: str) -> None:
-        with self._database.transaction() as connection:
+        with self._database.statement() as connection:
             connection.execute(update(passes).where(passes.c.kind == kind).values(skipped=passes.c.skipped + 1))
 
     def request(self, kind: str) -> None:
         """Ask for a pass at once: whoever runs one now runs another right after it."""
-        with self._database.transaction() as connection:
+        with self._database.statement() as connection:
             connection.execute(update(passes).where(passes.c.kind == kind).values(requested=passes.c.requested + 1))
 
     def read(self, kind: str) -> PassMark:
         with self._database.reading() as connection:
-            row = connection.execute(self._marks().where(passes.c.kind == kind)).one_or_none()
+            row = connection.execute(self._mark, as_given(kind=kind)).one_or_none()
         return PassMark(kind=kind) if row is None else _mark(row)
 
     def read_all(self) -> Mapping[str, PassMark]:
@@ -125,6 +138,10 @@ class PassMarks:
         with self._database.reading() as connection:
             found = {row.kind: row for row in connection.execute(self._marks())}
         return {name: _mark(found[name]) if name in found else PassMark(kind=name) for name in self._names}
+
+    @cached_property
+    def _mark(self) -> Executable:
+        return self._marks().where(_IS_NAMED)
 
     def _marks(self) -> Select[Any]:
         return select(passes, (self._clock.now() - passes.c.began_at).label("age"))
