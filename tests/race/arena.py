@@ -218,7 +218,7 @@ def _never(*_arguments: object, **_named: object) -> None:
 
 
 class _NothingAtOnce:
-    acquire_and_begin = commit = send = staticmethod(_never)
+    acquire_and_begin = begin = commit = send = staticmethod(_never)
 
 
 def _judge(ending: Ending, check: Check) -> None:

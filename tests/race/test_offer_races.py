@@ -122,3 +122,20 @@ def test_a_signal_is_given_to_the_turn_or_lies_beyond_its_horizon(arena: Arena, 
         assert end.after.workflow().due
 
     arena.every_schedule(check, a=take(offer, "e1"), b=lambda store: store.signals.send("w", "go", "1", key=None))
+
+
+def test_a_begin_that_waits_for_an_open_transaction_of_a_sender_is_given_its_signal(arena: Arena, world: World) -> None:
+    """What it sees of signals is from before its wait, what it sees of the row from after it."""
+    message = world.held("e1")
+    world.store.signals.send("w", "go", "1", key=None)
+
+    def send_in_a_transaction(store: Store) -> SentSignal:
+        with store.database.transaction() as connection:
+            return store.signals.send("w", "go", "2", key=None, connection=connection)
+
+    def check(end: Ending) -> None:
+        begun = end["a"]
+        assert isinstance(begun, BegunTurn)
+        assert [signal.payload for signal in begun.signals] == [1, 2][: begun.horizon]
+
+    arena.every_schedule(check, a=lambda store: store.turns.begin(message, "task"), b=send_in_a_transaction)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
     ARRAY,
@@ -47,7 +47,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 from weft_tasks.model import TurnMessage, WorkflowStatus
 from weft_tasks.settings import Settings
 from weft_tasks.shards import bucket_of
-from weft_tasks.store.attempts import GIVEN_TURN, TURN_IS_OVER, attempt_given, fence, message_given, opened
+from weft_tasks.store.attempts import GIVEN_TURN, TURN_IS_OVER, attempt_given, fence, message_given, opened, opening
 from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import StoreClock, milliseconds_of
 from weft_tasks.store.database import AnyRow, Database
@@ -64,6 +64,28 @@ if TYPE_CHECKING:
 _TOLD = ("id", "run_id", "status", "engine_id", "epoch", "turn", "due")
 """What is read of a row that was written: what the message for it names."""
 _TEXT, _NUMBER, _FLAG, _NUMBERS = Text(), BigInteger(), Boolean(), ARRAY(BigInteger())
+
+
+SIGNALS_ALONG = 100
+"""How many signals a begin may bring along; with more they are read afterwards, the awaited ones first."""
+
+
+class SeenSignal(NamedTuple):
+    """A pending signal, as its row has it."""
+
+    number: int
+    name: str
+    payload: str
+    sent_at: int
+    is_failure: bool
+    trace: str | None
+
+
+class GivenAlong(NamedTuple):
+    """All that a turn is given: whether there are unanswered updates, and the pending signals in order."""
+
+    has_updates: bool
+    signals: tuple[SeenSignal, ...]
 
 
 class AtOnce:
@@ -129,6 +151,48 @@ class AtOnce:
         granted = select(taken.c.id.label("workflow_id"), taken.c.engine_id, taken.c.bucket, taken.c.epoch).subquery()
         claimed = self._claims.written(granted).cte("claimed")
         return select(taken).add_cte(claimed)
+
+    # -- a turn begins
+
+    def begin(self, message: TurnMessage, task: str) -> tuple[AnyRow, GivenAlong | None] | None:
+        """Open the next attempt (O9); returns the row with what the turn is given, unless that has to be read: there is
+        more of it, or something arrived while the statement waited for the row.
+
+        `task` is the JSON of the Celery task id. StoreUnavailable: perhaps the attempt stands.
+        """
+        if self._database.is_sqlite:
+            return None
+        row = self._execute(self._begin, message_given(message) | as_given(task=task))
+        if row is None:
+            return None
+        found = tuple(SeenSignal(*signal) for signal in row.buffered or ())
+        is_all = row.inbox_seen == row.inbox and len(found) <= SIGNALS_ALONG
+        return row, GivenAlong(row.has_updates, found) if is_all else None
+
+    @cached_property
+    def _begin(self) -> Executable:
+        """Nothing but a commit consumes, and it raises the turn. So if the count on the locked row is that of the row
+        as the statement saw it, it saw all that was sent."""
+        limit = self._settings.begun_turn_limit
+        attempt = opening(self._clock, self._liveness, begun_turn_limit=limit).cte("attempt")
+        before = workflows.alias("before")
+        inbox_seen = select(before.c.inbox).where(before.c.id == GIVEN_TURN.workflow_id).scalar_subquery()
+        is_given = (signals.c.run_id == attempt.c.run_id, signals.c.number <= attempt.c.turn_inbox)
+        buffered = (
+            select(*(signals.c[name] for name in SeenSignal._fields))
+            .where(*is_given, signals.c.consumed_turn.is_(None))
+            .order_by(signals.c.number)
+            .limit(SIGNALS_ALONG + 1)
+            .correlate(attempt)
+            .subquery("buffered")
+        )
+        listed = select(func.json_agg(func.json_build_array(*buffered.c))).scalar_subquery()
+        has_updates = exists().where(
+            updates.c.run_id == attempt.c.run_id, is_unanswered, updates.c.number <= attempt.c.turn_inbox
+        )
+        return select(
+            attempt, inbox_seen.label("inbox_seen"), has_updates.label("has_updates"), listed.label("buffered")
+        )
 
     # -- the commit of a turn that concerns nobody else
 

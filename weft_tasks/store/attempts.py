@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, func
+from sqlalchemy import ColumnElement, Text, func, select, update
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from weft_tasks.store.clock import StoreClock
 from weft_tasks.store.given import as_given, given
-from weft_tasks.store.tables import is_running, workflows
+from weft_tasks.store.liveness import Liveness
+from weft_tasks.store.tables import engines, is_running, workflows
 
 TURN_IS_OVER: Mapping[str, Any] = MappingProxyType(
     {"begun": 0, "tries": 0, "turn_inbox": None, "turn_began_at": None, "not_before_at": None}
@@ -73,6 +75,27 @@ def opened(clock: StoreClock, task: ColumnElement[str], beat: ColumnElement[int]
         "dispatches": 0,
         "unanswered": 0,
     }
+
+
+def opening(clock: StoreClock, liveness: Liveness, *, begun_turn_limit: int) -> ReturningUpdate[Any]:
+    """O9: the statement that opens the next attempt at the turn that `GIVEN_TURN` names, its `task` given as the JSON of a
+    Celery task id. Returns the row, and whether its engine is marked as deaf."""
+    engine = engines.c.id == GIVEN_TURN.engine_id
+    beat = select(engines.c.beat).where(engine).scalar_subquery()
+    is_deaf = select(engines.c.deaf).where(engine).scalar_subquery()
+    return (
+        update(workflows)
+        .where(
+            *is_named_by(GIVEN_TURN),
+            is_running,
+            liveness.may_run_now(),
+            liveness.no_attempt_runs(),
+            liveness.is_live(GIVEN_TURN.engine_id),
+            workflows.c.begun < begun_turn_limit,
+        )
+        .values(opened(clock, given("task", Text()), beat))
+        .returning(workflows, is_deaf.label("engine_is_deaf"))
+    )
 
 
 def message_given(message: Any) -> dict[str, Any]:

@@ -40,8 +40,8 @@ from weft_tasks.errors import DamagedRow, InvalidInput, StoreUnavailable, Workfl
 from weft_tasks.model import Json, NewWorkflow, TurnMessage, Wait, WorkflowStatus
 from weft_tasks.results import reason_in
 from weft_tasks.settings import Settings
-from weft_tasks.store.at_once import AtOnce
-from weft_tasks.store.attempts import GIVEN_TURN, TURN_IS_OVER, fence, is_named_by, message_given, opened
+from weft_tasks.store.at_once import AtOnce, GivenAlong, SeenSignal
+from weft_tasks.store.attempts import GIVEN_TURN, TURN_IS_OVER, fence, is_named_by, message_given, opening
 from weft_tasks.store.claims import Claims
 from weft_tasks.store.clock import StoreClock, milliseconds, milliseconds_of, moment_of
 from weft_tasks.store.database import AnyRow, Database
@@ -50,7 +50,7 @@ from weft_tasks.store.given import as_given, given
 from weft_tasks.store.history import LONGEST_REASON, record, record_released
 from weft_tasks.store.liveness import Liveness
 from weft_tasks.store.outbox import Debt, Outbox
-from weft_tasks.store.tables import engines, is_running, is_unanswered, signals, turns, updates, workflows
+from weft_tasks.store.tables import engines, is_unanswered, signals, turns, updates, workflows
 from weft_tasks.store.updates import UPDATE_TRIES, UPDATES_PER_TURN, UpdateStatus
 from weft_tasks.store.waits import DAMAGE, NewWait, parked_on, readable_waits, waits_of
 from weft_tasks.store.workflows import Workflows
@@ -237,15 +237,14 @@ class Turns:
         the workflow is set aside instead (O11). StoreUnavailable: perhaps the attempt stands, and what it was given was
         not read; then it counts as begun, and is over once two heartbeats have not named it (O8, O9).
         """
-        with self._database.statement() as connection:
-            values = message_given(message) | as_given(task=json.dumps(task_id))
-            row = connection.execute(self._opening, values).one_or_none()
+        at_once = self._at_once.begin(message, json.dumps(task_id))
+        row, along = at_once or (self._open(message, task_id), None)
         if row is None:
             with self._database.transaction() as connection:
                 return self._why_not(connection, message)
         if row.engine_is_deaf:
             self.note_answer(row.engine_id)
-        return self._with_what_it_is_given(row)
+        return self._with_what_it_is_given(row, along)
 
     def acquire_and_begin(self, message: TurnMessage, engine_id: str, task_id: str) -> BegunTurn | None:
         """Take an offer for the engine (O5) and begin its turn, both or nothing. None if that is not to be had at once:
@@ -253,30 +252,22 @@ class Turns:
         row = self._at_once.acquire_and_begin(message, engine_id, json.dumps(task_id))
         return None if row is None else self._with_what_it_is_given(row)
 
-    def _with_what_it_is_given(self, row: AnyRow) -> BegunTurn:
-        """Read after the attempt stands: what an earlier one could still have consumed is settled now, and what this
-        one is given was fixed with it. Nothing was ever sent to a run whose inbox is at 0."""
-        has_updates, seen = self._signals_within(row) if row.turn_inbox else (False, ())
-        asked, has_more = self._updates_within(row) if has_updates else ((), False)
-        return _begun(row, seen, asked, has_more=has_more)
+    def _open(self, message: TurnMessage, task_id: str) -> AnyRow | None:
+        with self._database.statement() as connection:
+            values = message_given(message) | as_given(task=json.dumps(task_id))
+            return connection.execute(self._opening, values).one_or_none()
 
     @cached_property
     def _opening(self) -> Executable:
-        engine = engines.c.id == GIVEN_TURN.engine_id
-        beat = select(engines.c.beat).where(engine).scalar_subquery()
-        return (
-            update(workflows)
-            .where(
-                *is_named_by(GIVEN_TURN),
-                is_running,
-                self._liveness.may_run_now(),
-                self._liveness.no_attempt_runs(),
-                self._liveness.is_live(GIVEN_TURN.engine_id),
-                workflows.c.begun < self._settings.begun_turn_limit,
-            )
-            .values(opened(self._clock, given("task", workflows.c.attempt_task.type), beat))
-            .returning(workflows, select(engines.c.deaf).where(engine).scalar_subquery().label("engine_is_deaf"))
-        )
+        return opening(self._clock, self._liveness, begun_turn_limit=self._settings.begun_turn_limit)
+
+    def _with_what_it_is_given(self, row: AnyRow, along: GivenAlong | None = None) -> BegunTurn:
+        """What did not come along with the row is read after the attempt stands: what an earlier one could still have
+        consumed is settled then, and what this one is given was fixed with it. Nothing was ever sent to a run whose
+        inbox is at 0."""
+        has_updates, seen = along or (self._signals_within(row) if row.turn_inbox else (False, ()))
+        asked, has_more = self._updates_within(row) if has_updates else ((), False)
+        return _begun(row, seen, asked, has_more=has_more)
 
     def _signals_within(self, row: AnyRow) -> tuple[bool, Sequence[AnyRow]]:
         """Whether there are unanswered updates up to the horizon, and the buffered signals: what is awaited before the
@@ -652,14 +643,14 @@ class _Reader:
             return instead
 
 
-def _begun(row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow], *, has_more: bool) -> BegunTurn:
+def _begun(row: AnyRow, seen: Sequence[AnyRow | SeenSignal], asked: Sequence[AnyRow], *, has_more: bool) -> BegunTurn:
     reader = _Reader(row.id)
     begun = _read_begun(reader, row, seen, asked, has_more=has_more)
     return begun if reader.damage is None else replace(begun, damage=reader.damage)
 
 
 def _read_begun(
-    reader: _Reader, row: AnyRow, seen: Sequence[AnyRow], asked: Sequence[AnyRow], *, has_more: bool
+    reader: _Reader, row: AnyRow, seen: Sequence[AnyRow | SeenSignal], asked: Sequence[AnyRow], *, has_more: bool
 ) -> BegunTurn:
     waits = reader.waits(row)
     awaited = _awaited(waits, seen)
@@ -705,12 +696,12 @@ def _read_begun(
     )
 
 
-def _awaited(waits: Sequence[Wait], seen: Sequence[AnyRow]) -> list[AnyRow]:
+def _awaited(waits: Sequence[Wait], seen: Sequence[AnyRow | SeenSignal]) -> list[AnyRow | SeenSignal]:
     names = {wait.name for wait in waits}
     return [signal for signal in seen if signal.name in names]
 
 
-def _woken_after(row: AnyRow, awaited: Sequence[AnyRow]) -> timedelta | None:
+def _woken_after(row: AnyRow, awaited: Sequence[AnyRow | SeenSignal]) -> timedelta | None:
     is_first_begin = row.begun == 1 and row.tries == 0
     if not (awaited and is_first_begin and row.waiting_since_at is not None):
         return None
@@ -718,7 +709,7 @@ def _woken_after(row: AnyRow, awaited: Sequence[AnyRow]) -> timedelta | None:
     return timedelta(milliseconds=max(0, row.turn_began_at - could_wake_at))
 
 
-def _traces(row: AnyRow, given: Sequence[AnyRow]) -> tuple[str, ...]:
+def _traces(row: AnyRow, given: Sequence[AnyRow | SeenSignal]) -> tuple[str, ...]:
     """Each once, in order."""
     sent = [row.trace] if row.turn == 0 else []
     sent += [each.trace for each in given]
