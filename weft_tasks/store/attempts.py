@@ -78,8 +78,10 @@ def opened(clock: StoreClock, task: ColumnElement[str], beat: ColumnElement[int]
 
 
 def opening(clock: StoreClock, liveness: Liveness, *, begun_turn_limit: int) -> ReturningUpdate[Any]:
-    """O9: the statement that opens the next attempt at the turn that `GIVEN_TURN` names; given as well is `task`, the JSON
-    of its Celery task id. Returns the row, and whether its engine is marked as deaf."""
+    """O9: the statement that opens the next attempt at the turn that `GIVEN_TURN` names.
+
+    Its `task`, the JSON of a Celery task id, is given as well. Returns the row, and whether its engine is marked as deaf.
+    """
     engine = engines.c.id == GIVEN_TURN.engine_id
     beat = select(engines.c.beat).where(engine).scalar_subquery()
     is_deaf = select(engines.c.deaf).where(engine).scalar_subquery()
