@@ -80,7 +80,7 @@ def opened(clock: StoreClock, task: ColumnElement[str], beat: ColumnElement[int]
 def opening(clock: StoreClock, liveness: Liveness, *, begun_turn_limit: int) -> ReturningUpdate[Any]:
     """O9: the statement that opens the next attempt at the turn that `GIVEN_TURN` names.
 
-    Its `task`, the JSON of a Celery task id, is given as well. Returns the row, and whether its engine is marked as deaf.
+    Its `task`, the JSON of a Celery task id, is given too. Returns the row, and whether its engine is marked as deaf.
     """
     engine = engines.c.id == GIVEN_TURN.engine_id
     beat = select(engines.c.beat).where(engine).scalar_subquery()
